@@ -55,6 +55,8 @@ class Plan:
     tool: str = "step"
     argument: str = ""
     more: dict[str, str] = field(default_factory=dict)
+    # The number of plugins, each with four hooks.
+    plugins: int = 0
     parts: list[str] = field(init=False, repr=False)
     text: str = field(init=False, repr=False)
     script: tuple[tuple[Call, ...], ...] = field(init=False, repr=False)
@@ -129,12 +131,12 @@ class Measure:
 MEASURES: tuple[Measure, ...] = (
     Measure(
         "import",
-        "fresh process that imports the library",
+        "fresh process that imports the names which an application uses",
         "µs/process",
         entry="IMPORT",
         rounds=11,
         turns=1,
-        columns={"names_us": "with names"},
+        columns={"package_us": "package alone"},
         targets=(Target("median_us", 1 / 3, "peer"), Target("rss_mb", 40)),
     ),
     Measure("single", "prompt to text, no tools", "µs/run", targets=(Target("median_us", 0.5, "peer"),)),
@@ -155,6 +157,19 @@ MEASURES: tuple[Measure, ...] = (
         group="step",
         targets=(Target("median_us", 0.2, "peer"),),
     ),
+    *[
+        Measure(
+            f"hooks-{plugins}",
+            f"the same 20 turns with {plugins} plugins of four hooks: before and after each model and tool call",
+            "µs/step",
+            entry="hooks",
+            plan=Plan(turns=20, plugins=plugins),
+            per=20,
+            group="hooks",
+            targets=(Target("median_us", 1, "peer"),),
+        )
+        for plugins in (0, 1, 5, 20)
+    ],
     Measure(
         "parallel",
         "one turn of 16 tool calls, then text",
@@ -321,6 +336,28 @@ MEASURES: tuple[Measure, ...] = (
             Target("payload_ratio_400", 3),
             Target("payload_ratio_2000", 3),
             Target("turn_ratio", 1.3),
+        ),
+    ),
+    Measure(
+        "long-thread",
+        "a turn at the end of 50,000 messages, of which the model is shown 600, and at the end of 2,000",
+        "µs/turn",
+        entry="long_thread",
+        plan=Plan(answer="A short answer."),
+        rounds=40,
+        turns=3,
+        columns={
+            "short_us": "at 2,000",
+            "ratio": "x 2,000",
+            "cold_us": "first turn",
+            "cold_ratio": "x 2,000",
+            "stall_ms": "longest stall, ms",
+        },
+        targets=(
+            Target("ratio", 1.5),
+            Target("cold_ratio", 1.5),
+            Target("median_us", 3, "floor"),
+            Target("stall_ms", 20),
         ),
     ),
     Measure(

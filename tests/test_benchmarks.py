@@ -6,16 +6,17 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import delegation, durable, envs, models, syncs
-from benchmarks.contenders import floor_sqlite, wakeful, wakeful_models, wakeful_sqlite
+from benchmarks import delegation, durable, envs, long_threads, models, syncs
+from benchmarks.contenders import floor_msgspec, floor_sqlite, wakeful, wakeful_models, wakeful_sqlite
 from benchmarks.databases import database
-from benchmarks.harness import measure_import
+from benchmarks.harness import measure_import, measure_runs
 from benchmarks.measures import MEASURES, Measure
 from benchmarks.workers import profile
 from benchmarks.workers.echo import round_trips
@@ -35,9 +36,14 @@ def test_every_measure_has_contenders() -> None:
     assert [measure.name for measure in MEASURES if measure.entry not in defined] == []
 
 
+async def test_hooks_are_measured() -> None:
+    row = await measure_runs(wakeful, short("hooks-20"))
+    assert row["median_us"] > 0
+
+
 def test_import_measure_counts_names() -> None:
     row = measure_import("from wakeful import Agent, Runtime, tool", 1)
-    assert row["names_us"] > 0
+    assert row["median_us"] > row["package_us"] * 0.5 > 0
 
 
 def test_slow_sync_can_be_simulated(tmp_path: Path) -> None:
@@ -132,3 +138,13 @@ def test_postgres_workers_are_measured_with_and_without_bus() -> None:
     assert any("commit_v3" in name for name in statements)
     assert any("claim_rows_v6" in name for name in statements)
     assert "fsync on" in report(out, STEPS)
+
+
+@pytest.mark.parametrize("module", [wakeful, floor_msgspec, wakeful_sqlite, floor_sqlite])
+async def test_long_thread_is_measured(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_threads, "SIZES", (1000, 2000))
+    kind = "sqlite" if module in (wakeful_sqlite, floor_sqlite) else None
+    with database(kind) if kind else nullcontext() as place:
+        row = await long_threads.long_thread(module, short("long-thread"), place)
+    assert row["n"] == 2
+    assert row["short_us"] > 0

@@ -11,46 +11,51 @@ import wakeful
 
 PUBLIC = {
     "wakeful": """
-        Agent Capacity ClientTool Compaction ConfigurationError CostBudget Decision Delegate Document
+        Agent Approval Capacity ClientTool Compaction ConfigurationError CostBudget Decision Delegate Document
         FunctionModel Image Limits MailPolicy MemoryStore Message Model ModelError ModelRequest
         ModelSettings Plugin Pool PostgresStore Principal RateLimit Retention RetryPolicy RunFailed
-        RunHandle RunResult Runtime ScriptedModel SqliteStore StateKey StopOnTool TaskContext TaskHandle
+        RunContext RunHandle RunResult Runtime ScriptedModel SqliteStore StateKey StopOnTool TaskContext TaskHandle
         Text Ticket TokenBudget Tool ToolContext ToolError ToolResult Turn Usage UsageError WakefulError
         WallTime WindowPolicy call task tool
     """,
-    "wakeful.agents": "Agent BackendConfig Delegate",
+    "wakeful.agents": "Agent BackendConfig Delegate RunContext",
     "wakeful.backends": """
         AbortRequest AgentNotFound Artifact BackendConfig BackendError BackendFactory BackendOutput
         BackendResult BackendStatus Cancellation CancelledStatus Capabilities Completed Control
-        DelegatePolicy DelegateRequest ExecutionBackend ExecutionFailed FailedStatus InvalidConfig
-        LocalBackend Parent Question RemoteError RootRequest Suspended TimedOut WaitingAuth WaitingInput
-        backend_of can_abort check_delegate check_root durable_reason durable_status is_cooperative label
+        DelegatePolicy DelegateRequest Emitter ExecutionBackend ExecutionFailed FailedStatus InvalidConfig
+        LocalBackend Parent PollRequest Question RemoteError RootRequest Suspended TimedOut WaitingAuth
+        WaitingInput can_abort check_delegate check_root durable_reason durable_status is_cooperative label
     """,
     "wakeful.bus": """
         Bus Channel INTEREST_SECONDS Link Listener LiveUpdate LocalBus LogAdvanced Reader StreamAdvanced
         Subscription Update Wake open_bus
     """,
+    "wakeful.client": "Client RunHandle Unreachable",
     "wakeful.context": "Compaction WindowPolicy count_tokens",
     "wakeful.delegation": "task_tools",
+    "wakeful.identity": """
+        Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES Resource SCOPES
+        Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key
+    """,
     "wakeful.messaging": "DeliveryPolicy PendingInput Transport",
     "wakeful.models": """
-        CallChunk CallDeltaChunk CallStartChunk Chunk FunctionModel LongPrices Member Model ModelFacts
-        ModelRequest PartChunk Pool RateLimit ReasoningChunk RetryPolicy ScriptedCall ScriptedModel
-        StopChunk TextChunk Turn UsageChunk VendorFactory call chunks_from forbid_live_models
-        shipped_facts
+        CallChunk CallDeltaChunk CallStartChunk Chunk CodeExecution FileSearch FunctionModel
+        ImageGeneration LongPrices Member Model ModelFacts ModelRequest PartChunk Pool RateLimit
+        ReasoningChunk RetryPolicy ScriptedCall ScriptedModel StopChunk TextChunk Turn UsageChunk
+        VendorFactory WebFetch WebSearch call chunks_from forbid_live_models shipped_facts
     """,
     "wakeful.plugins": """
-        AfterInference AfterTool BeforeInference BeforeTool Block ContextMessage GateAnswer GateTool
-        HookContext InferencePlan PlanEdits Plugin RunEnd Step Supply Suspend action notice
+        AfterInference AfterTool BeforeInference BeforeTool Block ContextMessage GateAnswer GateTool Guardrail
+        HookContext InferencePlan PlanEdits Plugin Purpose Rewrite RunEnd Step Supply Suspend action notice
     """,
     "wakeful.runtime": "Ledger ParkedProblem RunHandle RunResult RunTree Runtime TaskHandle TenantRuntime",
-    "wakeful.server": "Auth ServerLimits Webhooks app lifespan",
+    "wakeful.server": "ServerLimits Webhooks app is_loopback lifespan",
     "wakeful.state": "AnyKey Snapshot StateKey",
     "wakeful.stores": """
         About Backlog ChildPolicy Chunk Claimed Claims Codec Commit Committed DeadSeen Dispatch Due Fence
-        Lease MemoryStore Overview PostgresStore Pruned QueueSeen Relay RelayStatus Renewals Retention
-        RunSeen SqliteStore StateWrite Store Tally TaskSeen ThreadRecord ThreadView TicketSeen WorkerSeen
-        open_store
+        Lease MemoryStore Overview PostgresStore Pruned QueueSeen Records Relay RelayStatus Renewals Retention
+        RunSeen SqliteStore StateWrite Store Tally TaskSeen ThreadRecord ThreadView TicketSeen UsageEntry
+        UsageKey UsageRow WorkerSeen open_store
     """,
     "wakeful.tasks": "Cron FunctionTask Schedule TaskContext task",
     "wakeful.testing": """
@@ -59,13 +64,17 @@ PUBLIC = {
     """,
     "wakeful.tools": "ClientTool Done FunctionTool Mail NotDone Tool ToolContext ToolResult UnknownOutcome tool",
     "wakeful.types": """
-        Answer Arriving Artifact Audio Base64 Blocked Call CallOutcome CallState Cancelled Capacity
+        Answer ApiKey Approval Arriving Artifact Audio AuditEntry Author Base64 Blocked Call CallOutcome
+        CallState Cancelled Capacity Citation
         ConsecutiveErrors Content ContentMatch CostBudget DeadLetter Decision Document Effect EndRequested
-        Escalation Failed Identity Image InputPolicy Limits LoopDetection MailPolicy Message ModelSettings
-        NaturalEnd OnDeadline OutboundMessage Outcome OutputSpec Principal Producer Receipt Recipient
-        Refusal ResumeMode RunRecord RunStatus StopOnTool StopPolicy Stopped TaskEvent TaskOutcome
+        ErrorDetail
+        Escalation Failed Identity Image InputPolicy Limits Logprob Logprobs LoopDetection MailPolicy Message
+        ModelSettings NaturalEnd NotTaken OnDeadline OutboundMessage Outcome OutputSpec Principal Producer Receipt
+        Recipient Refusal Request ResumeMode Right RunRecord RunStatus ServerTool StopOnTool StopPolicy Stopped
+        TaskEvent
+        TaskOutcome
         TaskRecord TaskStatus TaskWake Termination Text Thinking Ticket TicketStatus TokenBudget ToolCall
-        ToolReply ToolSpec Url Usage Verdict Video Visibility WaitReason Waiting WallTime text_of
+        ToolReply ToolSpec Url Usage Verdict Video Visibility Vote WaitReason Waiting WallTime text_of
         user_message
     """,
 }

@@ -43,6 +43,8 @@ BANNED = {
     "twice",
     "woken_up",
 }
+# The same for variables, parameters and attributes, where the other words of the list are common.
+BANNED_VALUES = {"anew", "board", "go_on", "hear", "heard", "heed", "patience", "pump", "said", "soured", "told"}
 NOUNS_IN_ING = {
     "docstring",
     "fitting",
@@ -65,6 +67,9 @@ def problems_of_source(path: Path) -> Iterator[str]:
     if path.stem.endswith("ing") and path.stem not in NOUNS_IN_ING:
         yield f"{where}: a module is named by a noun, not by a gerund"
     tree = ast.parse(path.read_text())
+    for line, name in assigned_names(tree):
+        if name.strip("_").lower() in BANNED_VALUES:
+            yield f"{where}:{line}: {name} is a riddle; use a word of the glossary"
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             continue
@@ -73,6 +78,17 @@ def problems_of_source(path: Path) -> Iterator[str]:
             yield f"{where}:{line}: {node.name} is a riddle; use a word of the glossary"
         if NO_NOUN.match(ast.get_docstring(node) or ""):
             yield f"{where}:{line}: the docstring starts without its noun"
+
+
+def assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the names of parameters, variables and attributes where they are bound."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
 
 
 def problems_of_tests(path: Path) -> Iterator[str]:

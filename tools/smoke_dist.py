@@ -36,7 +36,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """Check that type information and data files are in the wheel, and the tests' page in the sdist."""
+    """Check that type information and data files are in the wheel, and the sources in the sdist."""
     names = set(zipfile.ZipFile(wheel).namelist())
     needed = {"wakeful/__init__.py", "wakeful/py.typed", "wakeful/models/shared/facts.json"}
     if missing := needed - names:

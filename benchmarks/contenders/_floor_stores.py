@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
+from benchmarks.long_threads import SHOWN, TEXT, LongThread
 from benchmarks.measures import PROMPT, Plan, Run, Tally, Turn
 
 HISTORY = 20
@@ -146,3 +147,28 @@ def turns(plan: Plan, tally: Tally, save: Save, load: Load) -> Turn:
         return answer.content[0].text or ""
 
     return turn
+
+
+async def long_thread(plan: Plan, tally: Tally, save: Save, load: Load, messages: int) -> LongThread:
+    """Turns at the end of a long conversation, each in one transaction; the model gets the newest messages."""
+    run, count, shown = new_run(), 0, 0
+    for start in range(0, messages, 1000):
+        roles = ["assistant" if number % 2 else "user" for number in range(start, start + 1000)]
+        page = [encode(Message(new_id(), role, [Part("text", TEXT)], now())) for role in roles]
+        await save(messages, start, page, encode(run))
+        count += len(page)
+
+    async def turn(prompt: str) -> str:
+        nonlocal count, shown
+        window = [decode(payload) for payload in await load(messages, SHOWN)]
+        message = Message(new_id(), "user", [Part("text", prompt)], now())
+        window.append(message)
+        tally.models += 1
+        shown = sum([len(part.text or "") for message in window for part in message.content])
+        by = Producer(run.identity.run_id, run.steps, "bench")
+        answer = Message(new_id(), "assistant", [Part("text", plan.text)], now(), by)
+        await save(messages, count, [encode(message), encode(answer)], encode(run))
+        count += 2
+        return answer.content[0].text or ""
+
+    return LongThread(turn, lambda: shown)

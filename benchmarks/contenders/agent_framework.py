@@ -4,17 +4,21 @@ The client has the layers of the framework's own clients and of its custom-clien
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from agent_framework import (
     Agent,
     BaseChatClient,
+    ChatContext,
+    ChatMiddleware,
     ChatMiddlewareLayer,
     ChatResponse,
     ChatResponseUpdate,
     Content,
+    FunctionInvocationContext,
     FunctionInvocationLayer,
+    FunctionMiddleware,
     Message,
     tool,
 )
@@ -57,6 +61,16 @@ class Scripted(FunctionInvocationLayer, ChatMiddlewareLayer, ChatTelemetryLayer,
             yield ChatResponseUpdate(contents=[Content.from_text(part)], role="assistant", message_id="message")
 
 
+class AroundChat(ChatMiddleware):
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        await call_next()
+
+
+class AroundFunction(FunctionMiddleware):
+    async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        await call_next()
+
+
 def run(plan: Plan, tally: Tally) -> Run:
     @tool
     async def step(n: int) -> str:
@@ -65,13 +79,19 @@ def run(plan: Plan, tally: Tally) -> Run:
         return str(n)
 
     tools = [step] if plan.turns else None
-    agent = Agent(Scripted(plan, tally), INSTRUCTIONS, name="bench", tools=tools)
+    # A middleware has the code before and after a call: two of them are a plugin of four hooks.
+    around = [kind() for kind in (AroundChat, AroundFunction) for _ in range(plan.plugins)] or None
+    agent = Agent(Scripted(plan, tally), INSTRUCTIONS, name="bench", tools=tools, middleware=around)
 
     async def once() -> str:
         response = await agent.run(PROMPT)
         return response.text
 
     return once
+
+
+def hooks(plan: Plan, tally: Tally) -> Run:
+    return run(plan, tally)
 
 
 def delegation(plan: Plan, tally: Tally) -> Run:

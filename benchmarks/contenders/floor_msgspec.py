@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
+from benchmarks.long_threads import SHOWN, TEXT, LongThread
 from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
 
 PACKAGES = ("msgspec",)
@@ -91,6 +93,29 @@ def _loop(plan: Plan, tally: Tally, arguments: type, tool: Any) -> Any:
             encoded += map(encode, results)
 
     return once
+
+
+@asynccontextmanager
+async def long_thread(plan: Plan, tally: Tally, address: None, messages: int) -> AsyncIterator[LongThread]:
+    """A list of messages, of which each turn shows the newest to the model."""
+    encode, shown = msgspec.json.Encoder().encode, 0
+    thread = [Message("assistant" if number % 2 else "user", TEXT) for number in range(messages)]
+    encoded: list[bytes] = []
+
+    async def model(window: list[Message]) -> Message:
+        nonlocal shown
+        tally.models += 1
+        shown = sum([len(message.content or "") for message in window])
+        return Message("assistant", plan.text)
+
+    async def turn(prompt: str) -> str:
+        thread.append(Message("user", prompt))
+        answer = await model([Message("system", INSTRUCTIONS), *thread[-SHOWN:]])
+        thread.append(answer)
+        encoded.extend([encode(thread[-2]), encode(answer)])
+        return answer.content or ""
+
+    yield LongThread(turn, lambda: shown)
 
 
 def stream(plan: Plan, tally: Tally) -> Run:

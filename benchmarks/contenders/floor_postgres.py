@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from benchmarks.contenders import _floor_stores as floor
+from benchmarks.long_threads import LongThread
 from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("asyncpg", "msgspec")
 
 _TABLES = """
-CREATE TABLE runs (no bigint PRIMARY KEY, payload bytea NOT NULL);
-CREATE TABLE messages (run bigint, seq bigint, payload bytea NOT NULL, PRIMARY KEY (run, seq));
+CREATE TABLE IF NOT EXISTS runs (no bigint PRIMARY KEY, payload bytea NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (run bigint, seq bigint, payload bytea NOT NULL, PRIMARY KEY (run, seq));
 """
 # One statement is one transaction and one round trip.
 _SAVE = """
@@ -52,3 +53,9 @@ async def durable(plan: Plan, tally: Tally, address: str) -> AsyncIterator[Durab
 async def growth(plan: Plan, tally: Tally, address: str) -> AsyncIterator[Turn]:
     async with _open(address) as (save, load):
         yield floor.turns(plan, tally, save, load)
+
+
+@asynccontextmanager
+async def long_thread(plan: Plan, tally: Tally, address: str, messages: int) -> AsyncIterator[LongThread]:
+    async with _open(address) as (save, load):
+        yield await floor.long_thread(plan, tally, save, load, messages)

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 
 from benchmarks.contenders import _floor_stores as floor
+from benchmarks.long_threads import LongThread
 from benchmarks.measures import Durable, Plan, Tally, Turn
 
 PACKAGES = ("msgspec",)
 
 _TABLES = """
-CREATE TABLE runs (no INTEGER PRIMARY KEY, payload BLOB NOT NULL);
-CREATE TABLE messages (run INTEGER, seq INTEGER, payload BLOB NOT NULL, PRIMARY KEY (run, seq));
+CREATE TABLE IF NOT EXISTS runs (no INTEGER PRIMARY KEY, payload BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (run INTEGER, seq INTEGER, payload BLOB NOT NULL, PRIMARY KEY (run, seq));
 """
 _RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (no) DO UPDATE SET payload = excluded.payload"
 _MESSAGE = "INSERT INTO messages VALUES (?, ?, ?)"
@@ -36,6 +37,13 @@ def _save(db: sqlite3.Connection) -> floor.Save:
     return save
 
 
+def _load(db: sqlite3.Connection) -> floor.Load:
+    async def load(run: int, newest: int) -> list[bytes]:
+        return [payload for (payload,) in reversed(db.execute(_NEWEST, (run, newest)).fetchall())]
+
+    return load
+
+
 @asynccontextmanager
 async def durable(plan: Plan, tally: Tally, address: str, synchronous: str = "FULL") -> AsyncIterator[Durable]:
     with closing(_open(address, synchronous)) as db:
@@ -49,8 +57,10 @@ def relaxed(plan: Plan, tally: Tally, address: str):
 @asynccontextmanager
 async def growth(plan: Plan, tally: Tally, address: str) -> AsyncIterator[Turn]:
     with closing(_open(address, "FULL")) as db:
+        yield floor.turns(plan, tally, _save(db), _load(db))
 
-        async def load(run: int, newest: int) -> list[bytes]:
-            return [payload for (payload,) in reversed(db.execute(_NEWEST, (run, newest)).fetchall())]
 
-        yield floor.turns(plan, tally, _save(db), load)
+@asynccontextmanager
+async def long_thread(plan: Plan, tally: Tally, address: str, messages: int) -> AsyncIterator[LongThread]:
+    with closing(_open(address, "FULL")) as db:
+        yield await floor.long_thread(plan, tally, _save(db), _load(db), messages)

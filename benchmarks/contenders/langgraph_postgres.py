@@ -12,7 +12,7 @@ PACKAGES = ("langgraph", "langchain", "langgraph-checkpoint-postgres")
 
 
 @asynccontextmanager
-async def durable(plan: Plan, tally: Tally, address: str) -> AsyncIterator[Durable]:
+async def durable(plan: Plan, tally: Tally, address: str) -> AsyncIterator[dict[str, Durable]]:
     async with AsyncPostgresSaver.from_conn_string(address) as saver:
         await saver.setup()
         yield stores.runs(saver, plan, tally)

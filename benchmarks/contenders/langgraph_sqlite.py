@@ -12,7 +12,7 @@ PACKAGES = ("langgraph", "langchain", "langgraph-checkpoint-sqlite")
 
 
 @asynccontextmanager
-async def durable(plan: Plan, tally: Tally, address: str) -> AsyncIterator[Durable]:
+async def durable(plan: Plan, tally: Tally, address: str) -> AsyncIterator[dict[str, Durable]]:
     async with AsyncSqliteSaver.from_conn_string(address) as saver:
         await saver.setup()
         yield stores.runs(saver, plan, tally)

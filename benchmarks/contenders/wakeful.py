@@ -1,24 +1,30 @@
 """wakeful: an Agent on a Runtime with the memory store, every event emitted and every step committed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from benchmarks.contenders._wakeful_long_threads import long_thread as open_long_thread
 from benchmarks.contenders._wakeful_tree import open_trees
 from benchmarks.measures import CHILD, INSTRUCTIONS, PROMPT, Plan, Run, Tally
-from wakeful import Agent, Delegate, Limits, MemoryStore, ModelRequest, Runtime, tool
+from wakeful import Agent, Delegate, Limits, MemoryStore, ModelRequest, Plugin, Runtime, Usage, tool
 from wakeful.events import TextDelta
-from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, StopChunk, TextChunk
+from wakeful.models import CallDeltaChunk, CallStartChunk, Chunk, ModelFacts, StopChunk, TextChunk, UsageChunk
+from wakeful.plugins import AfterInference, AfterTool, BeforeInference, BeforeTool
 
 PACKAGES = ("wakeful", "msgspec")
 IMPORT = "from wakeful import Agent, Runtime, tool"
 
 
+_USAGE = Usage(100, 10)
+
+
 class Scripted:
     name = "scripted"
     live = False
+    facts = ModelFacts(context_window=128_000, max_output=4096)
 
     def __init__(self, plan: Plan, tally: Tally) -> None:
         self.plan = plan
@@ -35,7 +41,7 @@ class Scripted:
             chunks += (CallStartChunk(index, plan.tool, call.id), CallDeltaChunk(index, call.json))
         if not calls:
             chunks += map(TextChunk, plan.parts)
-        chunks.append(StopChunk("tool_use" if calls else "end_turn"))
+        chunks += (UsageChunk(_USAGE), StopChunk("tool_use" if calls else "end_turn"))
         if plan.latency:
             await asyncio.sleep(plan.latency)
         return chunks
@@ -56,34 +62,57 @@ def agent_of(plan: Plan, tally: Tally, model: type[Scripted | Streaming] = Scrip
         tally.tools += 1
         return str(n)
 
-    tools = [step] if plan.turns else []
-    return Agent(
-        "bench",
-        model=model(plan, tally),
-        instructions=INSTRUCTIONS,
-        tools=tools,
-        # Peers have no limit of concurrent calls.
-        limits=Limits(steps=plan.turns + 10, parallel=max(plan.calls, 1)),
-    )
+    tools, limits = [step] if plan.turns else [], Limits()
+    if plan.turns >= limits.steps:
+        limits = Limits(steps=plan.turns + 10)
+    return Agent("bench", model=model(plan, tally), instructions=INSTRUCTIONS, tools=tools, limits=limits)
 
 
 class Fresh:
     """A runtime that is replaced from time to time, as a memory store never drops a thread."""
 
-    def __init__(self, agents: list[Agent], plan: Plan) -> None:
-        self.agents = agents
+    def __init__(self, agents: list[Agent], plan: Plan, plugins: Sequence[Plugin] = ()) -> None:
+        self.agents, self.plugins = agents, plugins
         self.runs = 1000 if plan.latency else 20 + 1000 // (plan.turns * plan.calls + plan.deltas)
         self.used = count()
-        self.runtime = Runtime(agents)
+        self.runtime = Runtime(agents, plugins=plugins)
 
     def get(self) -> Runtime:
         if next(self.used) % self.runs == self.runs - 1:
-            self.runtime = Runtime(self.agents)
+            self.runtime = Runtime(self.agents, plugins=self.plugins)
         return self.runtime
 
 
 def run(plan: Plan, tally: Tally) -> Run:
     fresh = Fresh([agent_of(plan, tally)], plan)
+
+    async def once() -> str:
+        return (await fresh.get().run("bench", PROMPT)).text
+
+    return once
+
+
+class Hooks(Plugin):
+    """Four hooks that do nothing."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"hooks-{number}"
+
+    async def before_inference(self, ctx: BeforeInference) -> None:
+        pass
+
+    async def after_inference(self, ctx: AfterInference) -> None:
+        pass
+
+    async def before_tool(self, ctx: BeforeTool) -> None:
+        pass
+
+    async def after_tool(self, ctx: AfterTool) -> None:
+        pass
+
+
+def hooks(plan: Plan, tally: Tally) -> Run:
+    fresh = Fresh([agent_of(plan, tally)], plan, [Hooks(number) for number in range(plan.plugins)])
 
     async def once() -> str:
         return (await fresh.get().run("bench", PROMPT)).text
@@ -110,6 +139,10 @@ def delegation(plan: Plan, tally: Tally) -> Run:
 
 def cancel_tree(address: None, children: int) -> Any:
     return open_trees(MemoryStore(), children)
+
+
+def long_thread(plan: Plan, tally: Tally, address: None, messages: int) -> Any:
+    return open_long_thread(MemoryStore(), plan, tally, messages)
 
 
 def stream(plan: Plan, tally: Tally) -> Run:

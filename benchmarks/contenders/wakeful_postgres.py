@@ -3,6 +3,7 @@
 from functools import partial
 
 from benchmarks.contenders import _wakeful_stores as stores
+from benchmarks.contenders._wakeful_long_threads import long_thread as open_long_thread
 from benchmarks.contenders._wakeful_tree import open_trees
 from benchmarks.measures import Plan, Tally
 from wakeful import PostgresStore
@@ -27,6 +28,10 @@ def cancel_tree(address: str, children: int):
 
 def growth(plan: Plan, tally: Tally, address: str):
     return stores.growth(PostgresStore(address), plan, tally)
+
+
+def long_thread(plan: Plan, tally: Tally, address: str, messages: int):
+    return open_long_thread(PostgresStore(address), plan, tally, messages)
 
 
 async def park(address: str, messages: int):

@@ -3,6 +3,7 @@
 from functools import partial
 
 from benchmarks.contenders import _wakeful_stores as stores
+from benchmarks.contenders._wakeful_long_threads import long_thread as open_long_thread
 from benchmarks.contenders._wakeful_tree import open_trees
 from benchmarks.measures import Plan, Tally
 from wakeful import SqliteStore
@@ -31,6 +32,10 @@ def cancel_tree(address: str, children: int):
 
 def growth(plan: Plan, tally: Tally, address: str):
     return stores.growth(SqliteStore(address), plan, tally)
+
+
+def long_thread(plan: Plan, tally: Tally, address: str, messages: int):
+    return open_long_thread(SqliteStore(address), plan, tally, messages)
 
 
 async def park(address: str, messages: int):

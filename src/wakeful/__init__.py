@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .agents import Agent as Agent
     from .agents import Delegate as Delegate
+    from .agents import RunContext as RunContext
     from .context import Compaction as Compaction
     from .context import WindowPolicy as WindowPolicy
     from .errors import ConfigurationError as ConfigurationError
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .tools import ToolContext as ToolContext
     from .tools import ToolResult as ToolResult
     from .tools import tool as tool
+    from .types import Approval as Approval
     from .types import Capacity as Capacity
     from .types import CostBudget as CostBudget
     from .types import Decision as Decision
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PACKAGES = {
-    ".agents": "Agent Delegate",
+    ".agents": "Agent Delegate RunContext",
     ".context": "Compaction WindowPolicy",
     ".errors": "ConfigurationError ModelError RunFailed ToolError UsageError WakefulError",
     ".models": "FunctionModel Model ModelRequest Pool RateLimit RetryPolicy ScriptedModel Turn call",
@@ -78,7 +80,7 @@ _PACKAGES = {
     ".stores": "MemoryStore PostgresStore Retention SqliteStore",
     ".tasks": "TaskContext task",
     ".tools": "ClientTool Tool ToolContext ToolResult tool",
-    ".types": "Capacity CostBudget Decision Document Image Limits MailPolicy Message ModelSettings "
+    ".types": "Approval Capacity CostBudget Decision Document Image Limits MailPolicy Message ModelSettings "
     "Principal StopOnTool Text Ticket TokenBudget Usage WallTime",
 }
 _PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names.split()}

@@ -14,7 +14,16 @@ import httpx
 
 from .errors import RemoteError
 
-__all__ = ["BODY_LIMIT", "CARD_LIMIT", "GuardedTransport", "NotPublic", "addresses_of", "limited", "open_http"]
+__all__ = [
+    "BODY_LIMIT",
+    "CARD_LIMIT",
+    "GuardedTransport",
+    "NotPublic",
+    "TooLarge",
+    "addresses_of",
+    "limited",
+    "open_http",
+]
 
 CARD_LIMIT = 256 * 1024
 BODY_LIMIT = 16 * 1024 * 1024
@@ -26,6 +35,10 @@ _CONNECT = 10.0
 
 class NotPublic(RemoteError):
     """The host resolves to a private address."""
+
+
+class TooLarge(RemoteError):
+    """The remote sends more than is read of it."""
 
 
 def limited(size: int) -> dict[str, int]:
@@ -63,10 +76,17 @@ def _is_public(address: str) -> bool:
 
 
 def _is_global(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    is_refused = any(ip in network for network in _REFUSED if network.version == ip.version)
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved and not is_refused
 
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+# Networks that Python takes for public: protocol assignments, which some clouds use for metadata; the wire server
+# of Azure; site-local addresses; documentation.
+_REFUSED = tuple(
+    [ipaddress.ip_network(each) for each in ("192.0.0.0/24", "168.63.129.16/32", "fec0::/10", "3fff::/20")]
+)
 
 
 @lru_cache(maxsize=1)
@@ -157,7 +177,7 @@ class _Bounded(httpx.AsyncByteStream):
             line = line + len(chunk) if newline < 0 else len(chunk) - newline - 1
             if size > self._limit or line > self._line_limit:
                 limit = self._limit if size > self._limit else self._line_limit
-                raise RemoteError(
+                raise TooLarge(
                     f"{self._url} answers with more than {limit:,} bytes, which is the most that is read"
                 )
             yield chunk

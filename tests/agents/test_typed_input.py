@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import BaseModel, Field
 
 from loop.helpers import Scripted, replies_on, reply_text, soon, until
-from wakeful import Agent, ConfigurationError, Runtime, Text, ToolContext, call, tool
+from wakeful import Agent, ConfigurationError, Runtime, ScriptedModel, Text, ToolContext, call, tool
 from wakeful.errors import InvalidInput
 
 
@@ -162,3 +162,20 @@ async def test_tool_passes_typed_input_to_a_child(verb: str, scripted: Scripted)
         assert "the input of agent 'clerk': $.count: expected int, got str" in reply_text(refused)
         assert reply_text(accepted) == "ordered"
     assert model.requests[0].messages[0].text == '{"item":"tea","count":2}'
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ({"role": "user", "content": "hi"}, "a message's text or parts without a role"),
+        ([{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi"}], "Agent(instructions=...)"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "(thread=...)"),
+        ([{"type": "text", "text": "hi"}], 'use a str or Text("...")'),
+        ({"type": "image_url", "image_url": {"url": "https://a.example"}}, 'use Image(Url("https://..."))'),
+    ],
+)
+async def test_message_of_another_api_is_refused_with_form(given: Any, form: str) -> None:
+    runtime = Runtime([Agent("a", model=ScriptedModel([]))])
+    with pytest.raises(InvalidInput) as raised:
+        await runtime.run("a", given)
+    assert form in str(raised.value)

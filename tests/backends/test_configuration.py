@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from wakeful import Agent, ConfigurationError, FunctionModel, ModelSettings, Plugin, Runtime, StateKey, tool
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    Delegate,
+    FunctionModel,
+    ModelSettings,
+    Plugin,
+    Runtime,
+    StateKey,
+    tool,
+)
 from wakeful.backends import (
     BackendConfig,
     BackendFactory,
@@ -18,7 +29,7 @@ from wakeful.backends import (
     InvalidConfig,
 )
 from wakeful.backends.a2a import ApiKey, Bearer, OAuth2
-from wakeful.plugins import BeforeInference, Step
+from wakeful.plugins import BeforeInference, GateAnswer, GateTool, Guardrail, Step
 
 from .helpers import Scripted
 
@@ -33,6 +44,12 @@ class Plans(Plugin):
     """A plugin with hooks on model calls."""
 
     async def before_inference(self, ctx: BeforeInference) -> None: ...
+
+
+class Gates(Plugin):
+    """A plugin with a hook on tool calls."""
+
+    async def gate_tool(self, ctx: GateTool) -> GateAnswer: ...
 
 
 class Brings(Plugin):
@@ -58,6 +75,81 @@ class Notes(Plugin):
         self.seen.append("step_end")
 
 
+class Sync(ExecutionBackend):
+    """A backend whose `execute_root` isn't async."""
+
+    def execute_root(self, request: Any) -> BackendResult:  # type: ignore[override]
+        return BackendResult("far")
+
+
+class Partial:
+    """A backend without a base class that lacks two methods."""
+
+    capabilities = Capabilities.remote_stateless_text()
+    timeout = None
+
+    async def execute_root(self, request: Any) -> BackendResult:
+        return BackendResult("far")
+
+
+class Wrapped(ExecutionBackend):
+    """A backend whose method is decorated."""
+
+    @staticmethod
+    def _traced(method: Any) -> Any:
+        @functools.wraps(method)
+        def call(*args: Any) -> Any:
+            return method(*args)
+
+        return call
+
+    @_traced
+    async def execute_root(self, request: Any) -> BackendResult:
+        return BackendResult("far", response="traced")
+
+
+def test_methods_of_backend_must_be_async() -> None:
+    with pytest.raises(ConfigurationError, match="agent 'far': its execute_root must be an async method"):
+        Runtime([Agent("far", backend=Sync())])
+    with pytest.raises(ConfigurationError) as partial:
+        Runtime([Agent("far", backend=Partial())])
+    found = [problem.partition(" must ")[0] for problem in partial.value.problems]
+    assert found == [f"agent 'far': its {name}" for name in ("execute_delegate", "abort", "poll")]
+
+
+async def test_decorated_async_method_is_accepted() -> None:
+    assert (await Runtime([Agent("far", backend=Wrapped())]).run("far", "hi")).text == "traced"
+
+
+class RootOnly(ExecutionBackend):
+    """A backend that executes root runs only."""
+
+    async def execute_root(self, request: Any) -> BackendResult:
+        return BackendResult("far", response="root")
+
+
+@pytest.mark.parametrize(
+    ("how", "backend", "text"),
+    [
+        (Delegate("far", durable=True), Scripted(), "does not support: delegate_persistence (durable)"),
+        (Delegate("far", background=True), Scripted(), "does not support: delegate_persistence (durable)"),
+        (
+            Delegate("far"),
+            Scripted(capabilities=Capabilities(persistence=("durable",))),
+            "does not support: delegate_persistence (ephemeral); it declares durable",
+        ),
+        ("far", RootOnly(), "its backend does not support delegated execution"),
+    ],
+)
+def test_delegate_that_backend_lacks_is_refused(how: Any, backend: ExecutionBackend, text: str) -> None:
+    lead = Agent("lead", FunctionModel(lambda _: "x"), delegates=[how])
+    with pytest.raises(ConfigurationError) as error:
+        Runtime([lead, Agent("far", backend=backend)])
+    (problem,) = error.value.problems
+    assert problem.startswith("agent 'lead': delegate 'far': ")
+    assert text in problem
+
+
 class Odd(ExecutionBackend):
     """A backend with an invalid declaration."""
 
@@ -72,6 +164,14 @@ class Odd(ExecutionBackend):
         ({"timeout": 0}, "its timeout must be None or a positive number"),
         ({"timeout": True}, "its timeout must be None or a positive number"),
         ({"capabilities": None}, "agent 'far': its capabilities must be Capabilities(...), not None"),
+        (
+            {"capabilities": Capabilities(waits="input", continuation="none")},
+            "agent 'far': its capabilities: waits needs a continuation",
+        ),
+        (
+            {"capabilities": Capabilities(cancellation="abort")},
+            "agent 'far': its capabilities: cancellation='abort' needs an abort method",
+        ),
         ({"capabilities": Capabilities(waits="sometimes")}, "its capabilities: Invalid enum value"),  # type: ignore[arg-type]
     ],
 )
@@ -91,7 +191,7 @@ async def test_state_is_refused_when_not_json() -> None:
         await request.save({"handle": object()})
         raise AssertionError("it was saved")
 
-    result = await Runtime([Agent("far", backend=Scripted(saves))]).run("far", "hi")
+    result = await Runtime([Agent("far", backend=Scripted(saves))]).run("far", "hi", check=False)
     assert str(result.error).startswith("ExecutionFailed: save takes a JSON object; this one can't be encoded")
 
 
@@ -137,6 +237,10 @@ def test_agent_remote_arguments_are_checked(fields: dict[str, Any], text: str) -
         ({"backend": Scripted(), "model": FunctionModel(lambda _: "x")}, "it has a backend and a model object"),
         ({"backend": Scripted(), "tools": [look]}, "it has a backend and tools; configure those"),
         ({"backend": Scripted(), "delegates": ["far"]}, "it has a backend and delegates; configure those"),
+        (
+            {"backend": Scripted(), "guardrails": [Guardrail("g", output=lambda m, c: None)]},
+            "it has a backend and guardrails",
+        ),
         ({"backend": Scripted(), "handoffs": ["far"]}, "it has a backend and handoffs; configure those"),
         (
             {"backend": Scripted(), "instructions": "Be brief."},
@@ -144,8 +248,8 @@ def test_agent_remote_arguments_are_checked(fields: dict[str, Any], text: str) -
         ),
         ({"backend": Scripted(), "settings": ModelSettings(temperature=1)}, "it has a backend and settings"),
         (
-            {"backend": Scripted(), "plugins": [Plans()]},
-            "plugin 'Plans' has hooks that a backend's runs never reach: before_inference",
+            {"backend": Scripted(), "plugins": [Gates()]},
+            "plugin 'Gates' has hooks that a backend's runs never reach: gate_tool",
         ),
         ({"backend": Scripted(), "plugins": [Brings()]}, "plugin 'Brings' brings tools"),
     ],

@@ -58,6 +58,9 @@ class Nested(ExecutionBackend):
 
     execute_delegate = execute_root  # type: ignore[assignment]
 
+    async def abort(self, request: AbortRequest) -> None:
+        """Its coroutine is cancelled, which is enough."""
+
 
 CHECKS = backend_checks(Nested, slow="Dawdle", asking="Ask", grace=5)
 
@@ -166,7 +169,7 @@ async def test_checks_accept_backend_without_delegation() -> None:
     ("make", "name", "text"),
     [
         (OddValue, "capabilities", "have an invalid value"),
-        (Undeclared, "answers", "declares output='text' but returned artifacts"),
+        (Undeclared, "answers", "returned artifacts, but its capabilities declare output='text'"),
         (Fails, "answers", "ended with OSError: no route"),
         (Stranger, "delegates", "the result is for 'somebody'"),
         (Alone, "delegates", "it has no execute_delegate; pass delegate=False"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from wakeful import Agent, Runtime
 from wakeful.backends import BackendResult, ExecutionBackend, RootRequest, WaitingInput
 from wakeful.stores import Store
@@ -16,7 +18,7 @@ from .helpers import REMOTE
 class Desk(ExecutionBackend):
     """A job service on files that chooses job ids and can list its jobs."""
 
-    capabilities = REMOTE
+    capabilities = replace(REMOTE, cancellation="none")
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -16,7 +16,7 @@ from loop.helpers import (
     soon,
 )
 from loop.helpers import Scripted as Models
-from wakeful import Agent, Document, Image, Limits, Runtime, ToolContext, call, tool
+from wakeful import Agent, Document, Image, Limits, ModelSettings, Runtime, ToolContext, call, tool
 from wakeful.backends import (
     BackendOutput,
     BackendResult,
@@ -54,13 +54,41 @@ async def test_request_has_declared_transcript(transcript: Any, messages: list[s
     assert [m.text for m in backend.requests[1].new_messages] == ["two"]
 
 
-async def test_single_prompt_joins_unanswered_messages() -> None:
+async def test_prompt_has_messages_since_the_last_attempt() -> None:
+    """A failed prompt isn't repeated in the next one, whatever failed it."""
+    hold = Hold()
+    backend = Scripted(ExecutionFailed("boom"), stuck(hold), BackendResult("far"), "ok", "fine")
+    runtime = serving(backend)
+    await runtime.run("far", "one", thread="t", check=False)
+    handle = await runtime.start("far", "two", thread="t")
+    await soon(hold.reached.wait())
+    await handle.cancel()
+    refused = ModelSettings(temperature=1)  # Never sent.
+    await runtime.run("far", "three", thread="t", settings=refused, check=False)
+    for text in ("four", "five", "six"):
+        await runtime.run("far", text, thread="t")
+    prompts = [[message.text for message in request.messages] for request in backend.requests]
+    assert prompts == [["one"], ["two"], ["three\n\nfour"], ["five"], ["six"]]
+
+
+async def test_retried_run_sends_its_prompt_again() -> None:
     backend = Scripted(ExecutionFailed("boom"), "ok")
     runtime = serving(backend)
+    failed = await runtime.run("far", "one", thread="t", check=False)
+    assert (await runtime.runs.retry(failed.run_id)).text == "ok"
+    assert [m.text for m in backend.requests[1].messages] == ["one"]
+
+
+async def test_full_transcript_has_failed_prompts() -> None:
+    backend = Scripted(
+        ExecutionFailed("boom"), "ok", capabilities=msgspec.structs.replace(REMOTE, transcript="full")
+    )
+    runtime = serving(backend)
     for text in ("one", "two"):
-        await runtime.run("far", text, thread="t")
-    (prompt,) = backend.requests[1].messages
-    assert (prompt.role, prompt.text) == ("user", "one\n\ntwo")
+        await runtime.run("far", text, thread="t", check=False)
+    request = backend.requests[1]
+    assert [m.text for m in request.messages] == ["one", "two"]
+    assert [m.text for m in request.new_messages] == ["two"]
 
 
 async def test_files_are_in_message_and_result() -> None:
@@ -70,19 +98,21 @@ async def test_files_are_in_message_and_result() -> None:
         Artifact(Url("https://x/z.png"), media_type="image/png"),
         Artifact({"n": 1}, id="data"),
     )
-    runtime = serving(Scripted(BackendResult("far", response="here", output=BackendOutput(artifacts=made))))
+    result = BackendResult("far", response="here", output=BackendOutput(artifacts=made))
+    runtime = serving(Scripted(result, capabilities=REMOTE))
     result = await runtime.run("far", "hi", thread="t")
     assert list((await runtime.threads.messages("t"))[-1].content)[1:] == [
         Image(Base64("image/png", "aGk=")),
-        Document(Url("https://x/y.pdf"), "paper"),
-        Image(Url("https://x/z.png")),
+        Document(Url("https://x/y.pdf", "application/pdf"), "paper"),
+        Image(Url("https://x/z.png", "image/png")),
     ]
     assert [a.name or a.id for a in result.artifacts] == ["pic", "paper", None, "data"]
 
 
 async def test_large_output_is_stored_without_contents() -> None:
     big = Artifact({"bytes": "x" * 300_000}, name="big", media_type="image/png")
-    runtime = serving(Scripted(BackendResult("far", response="here", output=BackendOutput(artifacts=(big,)))))
+    result = BackendResult("far", response="here", output=BackendOutput(artifacts=(big,)))
+    runtime = serving(Scripted(result, capabilities=REMOTE))
     result = await runtime.run("far", "hi", thread="t")
     assert result.termination == NaturalEnd()
     assert [(a.name, a.content) for a in result.artifacts] == [("big", None)]
@@ -107,7 +137,7 @@ async def test_typed_answer_is_parsed_and_repaired() -> None:
 
 async def test_stateless_backend_is_not_asked_for_repair() -> None:
     backend = Scripted("red")
-    result = await Runtime([Agent("far", backend=backend, output=Colour)]).run("far", "which?")
+    result = await Runtime([Agent("far", backend=backend, output=Colour)]).run("far", "which?", check=False)
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "OutputInvalid"
 

@@ -10,9 +10,20 @@ import msgspec
 import pytest
 
 from loop.helpers import Scripted as Models
-from wakeful import Agent, ClientTool, ModelSettings, Runtime
+from wakeful import (
+    Agent,
+    ClientTool,
+    ConfigurationError,
+    MemoryStore,
+    ModelSettings,
+    Runtime,
+    ToolContext,
+    call,
+    tool,
+)
 from wakeful.backends import (
     AbortRequest,
+    BackendConfig,
     BackendFactory,
     BackendOutput,
     BackendResult,
@@ -27,14 +38,13 @@ from wakeful.backends import (
     FailedStatus,
     LocalBackend,
     Parent,
+    Question,
     RootRequest,
     Suspended,
     TimedOut,
     WaitingAuth,
     WaitingInput,
-    backend_of,
     can_abort,
-    check_delegate,
     check_root,
     durable_reason,
     durable_status,
@@ -56,7 +66,7 @@ from wakeful.types.runs import (
 )
 from wakeful.types.tickets import Decision
 
-from .helpers import Scripted, serving
+from .helpers import REMOTE, Scripted, serving
 
 NOTHING = Capabilities.remote_stateless_text()
 IDENTITY = Identity("r", "t", "far", "r")
@@ -76,11 +86,15 @@ def test_seed_2_1_parent_fields_are_optional() -> None:
     assert (parent.run_id, parent.thread_id, parent.call_id) == ("r", "t", "c")
 
 
+async def no_answer(question: Question) -> Any:
+    """A decision channel."""
+
+
 async def test_seed_2_2_control_is_empty_by_default() -> None:
-    assert Control() == Control(None, None)
-    event, queue = asyncio.Event(), asyncio.Queue[Decision]()
-    control = Control(event, queue)
-    assert (control.cancelled, control.decisions) == (event, queue)
+    assert Control() == Control(None, None, None)
+    event, channel = asyncio.Event(), no_answer
+    control = Control(event, channel)
+    assert (control.cancelled, control.ask, control.receive) == (event, channel, None)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +120,8 @@ def test_seed_2_4_full_capabilities_are_the_default() -> None:
         waits="input_and_auth",
         transcript="full",
         output="text_and_artifacts",
-        persistence=("ephemeral",),
+        persistence=("ephemeral", "durable"),
+        steering=True,
     )
     assert Capabilities() == Capabilities.full() == full == LocalBackend().capabilities
 
@@ -122,15 +137,17 @@ def test_seed_2_5_bare_backend_is_stateless_text() -> None:
             waits="none",
             transcript="single_prompt",
             output="text",
+            persistence=("ephemeral",),
+            steering=False,
         )
         == NOTHING
     )
     assert ExecutionBackend().capabilities == NOTHING
 
 
-def test_seed_2_6_decisions_are_needed_by_list_or_queue() -> None:
+def test_seed_2_6_decisions_are_needed_by_list_or_channel() -> None:
     assert NOTHING.unsupported_root(root(decisions=(Decision("k"),))) == ["decisions"]
-    assert NOTHING.unsupported_root(root(control=Control(decisions=asyncio.Queue()))) == ["decisions"]
+    assert NOTHING.unsupported_root(root(control=Control(ask=no_answer))) == ["decisions"]
     assert NOTHING.unsupported_root(root(control=Control(asyncio.Event()))) == []
     assert Capabilities.full().unsupported_root(root(decisions=(Decision("k"),))) == []
 
@@ -171,29 +188,69 @@ def test_seed_2_9_delegate_request_needs() -> None:
     ]
     able = msgspec.structs.replace(NOTHING, persistence=("ephemeral", "durable"), continuation="remote")
     assert able.unsupported_delegate(delegate(persistence="durable", continuation=True)) == []
+    assert (delegate(continuation=True).is_continuation, delegate().is_continuation) == (True, False)
+
+
+@pytest.mark.parametrize("able", [False, True])
+async def test_seed_2_9_continued_delegate_needs_continuation(able: bool, scripted: Models) -> None:
+    """A child asks; its agent has another backend by the time the answer arrives."""
+    asks = Scripted(BackendResult("far", WaitingInput("which?")), capabilities=REMOTE)
+    answers = Scripted("thanks", capabilities=REMOTE if able else NOTHING)
+    lead = Agent("lead", scripted(call("agent_run_far", prompt="go"), "led"), delegates=["far"])
+    store = MemoryStore()
+    waiting = await Runtime([lead, Agent("far", backend=asks)], store=store).run("lead", "hi", thread="t")
+    assert asks.delegated[0].policy == DelegatePolicy("ephemeral", False)
+    runtime = Runtime([lead, Agent("far", backend=answers)], store=store)
+    assert (await runtime.resume(waiting.run_id, waiting.tickets[0].answer("red"))).text == "led"
+    (task,) = await runtime.tasks.list("t")
+    if able:
+        assert [request.policy for request in answers.delegated] == [DelegatePolicy("ephemeral", True)]
+        assert task.status == "completed"
+    else:
+        assert answers.requests == []
+        assert task.error == "agent 'far' backend does not support: continuation"
 
 
 async def test_seed_2_10_refusal_names_agent_and_missing_capabilities() -> None:
     backend = Scripted("never")
-    tool = ClientTool("locate", "Where?", {"type": "object"})
-    result = await serving(backend).run("far", "hi", settings=ModelSettings(temperature=1), client_tools=[tool])
+    locate = ClientTool("locate", "Where?", {"type": "object"})
+    result = await serving(backend).run(
+        "far", "hi", settings=ModelSettings(temperature=1), client_tools=[locate], check=False
+    )
     text = "agent 'far' backend does not support: overrides, frontend_tools"
     assert result.termination == Failed("ExecutionFailed", text)
     assert backend.requests == []
     with pytest.raises(ExecutionFailed) as refused:
-        check_delegate(NOTHING, delegate(persistence="durable"))
-    assert str(refused.value) == "execution failed: agent 'far' backend does not support: delegate_persistence"
+        check_root(NOTHING, root(overrides=ModelSettings()))
+    assert str(refused.value) == "execution failed: agent 'far' backend does not support: overrides"
+
+
+async def test_seed_2_10_refused_delegate_is_not_called(scripted: Models) -> None:
+    backend = Scripted("never")
+    errors: list[str | None] = []
+
+    @tool
+    async def delegate_durably(ctx: ToolContext) -> str:
+        """Start a durable child, which the backend does not declare."""
+        errors.append((await ctx.run_agent("far", "go", durable=True)).error)
+        return "asked"
+
+    lead = Agent("lead", scripted(call("delegate_durably"), "led"), tools=[delegate_durably])
+    runtime = Runtime([lead, Agent("far", backend=backend)])
+    assert (await runtime.run("lead", "hi")).text == "led"
+    assert errors == ["agent 'far' backend does not support: delegate_persistence"]
+    assert backend.requests == []
 
 
 async def test_seed_2_11_plan_is_routed_to_its_backend(scripted: Models) -> None:
-    far = Scripted("from afar")
-    runtime = Runtime([Agent("far", backend=far), Agent("near", model=scripted("from here"))])
+    far = Scripted("from afar", "from afar again")
+    local = Agent("near", model=scripted("from here"), backend=LocalBackend())
+    lead = Agent("lead", scripted(call("agent_run_far", prompt="go"), "led"), delegates=["far"])
+    runtime = Runtime([Agent("far", backend=far), local, lead])
     assert (await runtime.run("far", "hi")).text == "from afar"
     assert (await runtime.run("near", "hi")).text == "from here"
-    assert len(far.requests) == 1
-    registry = runtime._scope.env.registry
-    assert backend_of(registry.resolve("far")) is far
-    assert isinstance(backend_of(registry.resolve("near")), LocalBackend)
+    assert (await runtime.run("lead", "hi")).text == "led"
+    assert [type(request) for request in far.requests] == [RootRequest, DelegateRequest]
 
 
 async def test_seed_2_12_bare_backend_refuses_execution() -> None:
@@ -218,14 +275,16 @@ class Picky(BackendFactory):
         return Scripted("built")
 
 
-def test_seed_2_13_factory_validates_by_building() -> None:
+async def test_seed_2_13_factory_validates_by_building() -> None:
+    """A runtime builds each backend once, when it is made; there is no other validation."""
     factory = Picky()
-    assert factory.name == "picky"
-    factory.validate({"url": "x"})
+    runtime = Runtime([Agent("far", backend=BackendConfig("picky", {"url": "x"}))], backends=[factory])
+    assert (await runtime.run("far", "hi")).text == "built"
     assert factory.built == 1
-    with pytest.raises(InvalidConfig) as bad:
-        factory.validate({})
-    assert str(bad.value) == "picky wants a url"
+    with pytest.raises(ConfigurationError) as bad:
+        Runtime([Agent("far", backend=BackendConfig("picky"))], backends=[factory])
+    assert bad.value.problems == ("agent 'far': backend 'picky': picky wants a url",)
+    assert str(InvalidConfig("picky wants a url")) == "picky wants a url"
 
 
 async def test_seed_2_14_error_texts() -> None:
@@ -233,7 +292,7 @@ async def test_seed_2_14_error_texts() -> None:
     assert [str(error) for error in errors] == ["agent not found: x", "execution failed: x", "remote error: x"]
     assert all(isinstance(error, BackendError) and error.detail == "x" for error in errors)
     # An error of the loop is passed through.
-    result = await serving(Scripted(ModelError("the model is down"))).run("far", "hi")
+    result = await serving(Scripted(ModelError("the model is down"))).run("far", "hi", check=False)
     assert result.termination == Failed("ModelError", "the model is down")
 
 
@@ -320,5 +379,5 @@ async def test_seed_2_21_status_wins_over_termination() -> None:
     )
     runtime = serving(backend)
     assert (await runtime.run("far", "hi")).status == "waiting"
-    late = await runtime.run("far", "hi")
+    late = await runtime.run("far", "hi", check=False)
     assert (late.status, late.status_reason, late.termination) == ("done", "timeout", Failed("E", "too slow"))

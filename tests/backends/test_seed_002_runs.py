@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from loop.helpers import Hold, events_of, log_of, soon, until
-from wakeful import Agent, MemoryStore, Message, Runtime, SqliteStore
+from loop.helpers import Scripted as Models
+from wakeful import Agent, MemoryStore, Message, Runtime, SqliteStore, call
 from wakeful.backends import (
     AbortRequest,
     BackendConfig,
@@ -23,6 +24,7 @@ from wakeful.backends import (
     Completed,
     ExecutionBackend,
     FailedStatus,
+    Parent,
     Suspended,
     TimedOut,
     WaitingInput,
@@ -49,7 +51,8 @@ HANDLES, OUTPUT = "__runtime_remote_backend", "__runtime_backend_output"
 async def state_of(runtime: Runtime, thread: str = "t") -> dict[str, Any]:
     stored = await runtime.store.load(thread)
     assert stored is not None
-    return {name: msgspec.json.decode(data) for name, data in stored.state.items()}
+    state = {name: msgspec.json.decode(data) for name, data in stored.state.items()}
+    return {name: value for name, value in state.items() if name != "__runtime_backend_attempt"}
 
 
 async def test_seed_2_22_event_order_with_commit_before_end() -> None:
@@ -113,9 +116,11 @@ async def test_seed_2_23_invalid_backend_is_refused_before_events() -> None:
     ],
 )
 async def test_seed_2_24_error_is_a_result_with_bare_message(error: Exception, ending: Failed) -> None:
-    runtime = serving(Scripted(error))
-    result = await runtime.run("far", "hi", thread="t")
+    """A deliberate difference: the text of an unexpected exception is shown with `expose_errors` only."""
+    runtime = Runtime([Agent("far", backend=Scripted(error), expose_errors=True)])
+    result = await runtime.run("far", "hi", thread="t", check=False)
     assert (result.termination, result.text, result.status) == (ending, "", "done")
+    assert result.steps == 1  # The row says 0; the backend was called, so the attempt is a step.
     assert result.status_reason == "error"
     log = await log_of(runtime, "t")
     assert [e.type for e in log] == ["run_start", "message", "step_start", "step_end", "run_finish"]
@@ -157,6 +162,25 @@ async def test_seed_2_25_cancelled_run_is_aborted_once(kind: Any) -> None:
     )
     assert backend.aborts == ([expected] if "abort" in kind else [])
     assert [e.type for e in await log_of(runtime, "t")][-2:] == ["step_end", "run_finish"]
+
+
+async def test_seed_2_25_abort_knows_continuation_and_parent(scripted: Models) -> None:
+    """The remote side of a child that works on an answer is told both, and the latest state."""
+    hold = Hold()
+    asks = BackendResult("far", WaitingInput("which?"), state={"task": "T0"})
+    backend = Scripted(asks, slow(hold), capabilities=REMOTE)
+    lead = Agent("lead", scripted(call("agent_run_far", prompt="go")), delegates=["far"])
+    runtime = Runtime([lead, Agent("far", backend=backend)])
+    waiting = await runtime.run("lead", "hi", thread="t")
+    answering = asyncio.create_task(runtime.resume(waiting.run_id, waiting.tickets[0].answer("red")))
+    await soon(hold.reached.wait())
+    await runtime.cancel(waiting.run_id)
+    await soon(answering)
+    (abort,) = backend.aborts
+    (asked,) = await runtime.runs.calls(waiting.run_id)
+    assert abort.parent == Parent(waiting.run_id, "t", asked.id)
+    assert (abort.is_continuation, abort.state) == (True, {"task": "T1"})
+    assert abort.identity == backend.requests[0].identity
 
 
 async def test_seed_2_25_waiting_run_is_aborted() -> None:
@@ -264,7 +288,7 @@ ENDS: list[tuple[BackendResult, bool]] = [
 @pytest.mark.parametrize(("result", "complete"), ENDS)
 async def test_seed_2_29_inference_complete_only_for_natural_end(result: BackendResult, complete: bool) -> None:
     runtime = Runtime([Agent("far", "label", backend=Scripted(result, capabilities=REMOTE))])
-    await runtime.run("far", "hi", thread="t")
+    await runtime.run("far", "hi", thread="t", check=False)
     found = await events_of(runtime, "t", InferenceComplete)
     assert [(e.model, e.usage.total_tokens) for e in found] == ([("label", 0)] if complete else [])
 
@@ -335,7 +359,7 @@ def as_json(finish: RunFinish) -> Any:
 
 async def test_seed_2_33_run_finish_fields() -> None:
     made = BackendOutput(artifacts=(Artifact({"n": 1}, name="n"),), raw={"whole": True})
-    runtime = serving(Scripted("plain", BackendResult("far", response="more", output=made)))
+    runtime = serving(Scripted("plain", BackendResult("far", response="more", output=made), capabilities=REMOTE))
     plain = (await recorded(runtime)).one(RunFinish)
     assert as_json(plain) == {"status": "done", "reason": "natural_end"}
     more = (await recorded(runtime)).one(RunFinish)
@@ -367,7 +391,7 @@ async def test_seed_2_34_state_of_backend_or_previous_one() -> None:
     )
     found: list[dict[str, Any]] = []
     for _ in range(4):
-        await runtime.run("far", "hi", thread="t")
+        await runtime.run("far", "hi", thread="t", check=False)
         found.append(await state_of(runtime))
     kept = {"text": "two", "raw": 2}
     assert found == [
@@ -412,7 +436,7 @@ async def test_seed_2_35_invalid_saved_state_fails_run(bad: bytes) -> None:
     store = MemoryStore()
     await store.commit(Commit(thread_id="t", version=0, state=[StateWrite(HANDLES, bad)]))
     backend = Scripted("not reached", capabilities=REMOTE)
-    result = await serving(backend, store).run("far", "hi", thread="t")
+    result = await serving(backend, store).run("far", "hi", thread="t", check=False)
     assert isinstance(result.termination, Failed)
     assert "can't be read" in result.termination.message
     assert backend.requests == []

@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from wakeful.stores import Store
 from wakeful.testing.crash import find_violations, list_all_runs
+from wakeful.types.calls import Call
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, NaturalEnd, RunRecord
+from wakeful.types.runs import NaturalEnd, RunRecord
 
 from .bank import Bank
 from .office import EFFECTS, KINDS, READERS

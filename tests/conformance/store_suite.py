@@ -20,12 +20,13 @@ from wakeful.stores import Commit, Committed, Fence, MemoryStore, StateWrite, St
 from wakeful.stores.sql.schema import MIGRATIONS
 from wakeful.stores.sql.store import SqlStore
 from wakeful.stores.sqlite import SqliteStore
+from wakeful.types.calls import Call
 from wakeful.types.content import Text
 from wakeful.types.events import Event, MessageAdded, StepStart
 from wakeful.types.ids import new_id
 from wakeful.types.inbox import InboxItem
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, Identity, RunRecord, TaskRecord, Waiting
+from wakeful.types.runs import Identity, RunRecord, TaskRecord, Waiting
 from wakeful.types.tickets import Decision, Ticket
 
 __all__ = [
@@ -199,7 +200,12 @@ async def rows_left(store: Store) -> dict[str, int]:
     without tables has none."""
     if not isinstance(store, SqlStore):
         return {}
-    tables = set(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS))) - {"meta", "turns", "workers"}
+    tables = set(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS))) - {
+        "meta",
+        "turns",
+        "usage_log",
+        "workers",
+    }
     found = {table: (await store._query(f"SELECT count(*) FROM {table}"))[0][0] for table in sorted(tables)}
     return {table: count for table, count in found.items() if count}
 

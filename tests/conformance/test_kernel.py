@@ -20,6 +20,7 @@ from wakeful.stores import About, Chunk, Commit, Committed, Fence, Relay, StateW
 from wakeful.stores.groups import decide_group
 from wakeful.stores.heads import Facts, Head, NeedFacts
 from wakeful.stores.rules import Refusal
+from wakeful.types import Request
 from wakeful.types.events import StepStart
 
 THREADS = ("t1", "t2", "t3")
@@ -168,7 +169,7 @@ def change(status: str) -> Callable[..., Commit]:
 
 
 def request(facts: Facts, move: Move, head: Head, n: int) -> Commit:
-    return owned(head, request=f"q{n - n % 3}", log=[message()])
+    return owned(head, request=Request(f"q{n - n % 3}"), log=[message()])
 
 
 def relay(facts: Facts, move: Move, head: Head, n: int) -> Commit:

@@ -8,7 +8,14 @@ import pytest
 from msgspec.structs import replace
 from store_suite import identity, item, message, record, waiting
 
-from wakeful.errors import Conflict, DuplicateRequest, InboxFull, InboxMoved, StaleFence, StoreError
+from wakeful.errors import (
+    Conflict,
+    DuplicateRequest,
+    InboxFull,
+    InboxMoved,
+    StaleFence,
+    WakefulError,
+)
 from wakeful.stores import About, Chunk, Commit, Fence, Relay, StateWrite
 from wakeful.stores.dispatches import backoff
 from wakeful.stores.facts import advance
@@ -16,6 +23,7 @@ from wakeful.stores.groups import decide_group
 from wakeful.stores.heads import DispatchRow, Facts, Head, ItemRow, NeedFacts, RunRow
 from wakeful.stores.rules import Refusal, decide
 from wakeful.stores.writes import Guard, LeaseWrite, Writes
+from wakeful.types import Request
 from wakeful.types.messages import Message
 
 NOW = 1_000_000
@@ -36,7 +44,7 @@ def accept(found: Facts, commit: Commit) -> Writes:
     return decided
 
 
-def refuse(found: Facts, commit: Commit) -> StoreError:
+def refuse(found: Facts, commit: Commit) -> WakefulError:
     decided = decide(found, commit, NOW)
     assert isinstance(decided, Refusal), decided
     return decided.error
@@ -53,7 +61,7 @@ def step(**more: Any) -> Commit:
     ("found", "commit", "needs"),
     [
         (facts(), Commit("t1", inbox=[item("i", "t2")]), NeedFacts(("t1", "t2"), ("i",))),
-        (facts(OWNED), step(request="q"), NeedFacts(items=("q",))),
+        (facts(OWNED), step(request=Request("q")), NeedFacts(items=("q",))),
         (facts(OWNED), step(runs=[record("r9")]), NeedFacts(runs=("r9",))),
         (facts(OWNED), step(state=[StateWrite("k", b"1", "r9")]), NeedFacts(runs=("r9",))),
         (facts(OWNED), step(relays=[Relay(id="x", thread_id="t1", kind="mail")]), NeedFacts(relays=("x",))),
@@ -91,7 +99,12 @@ def test_step_needs_no_pending_items() -> None:
             Conflict,
             "given this before",
         ),
-        (facts(OWNED, items={"q": ItemRow("t1", "taken")}), step(request="q"), DuplicateRequest, "made before"),
+        (
+            facts(OWNED, items={"q": ItemRow("t1", "taken")}),
+            step(request=Request("q")),
+            DuplicateRequest,
+            "made before",
+        ),
         (
             facts(OWNED, relays={"x": 2}),
             Commit("t1", relays=[Relay(id="x", thread_id="t1", kind="mail", revision=2)]),
@@ -119,7 +132,7 @@ def test_step_needs_no_pending_items() -> None:
         ),
     ],
 )
-def test_decision_refuses(found: Facts, commit: Commit, kind: type[StoreError], text: str) -> None:
+def test_decision_refuses(found: Facts, commit: Commit, kind: type[WakefulError], text: str) -> None:
     error = refuse(found, commit)
     assert type(error) is kind
     assert text in str(error)
@@ -355,14 +368,14 @@ def test_follower_is_decided_by_what_first_commit_leaves() -> None:
 
 
 def test_group_asks_for_facts_of_all_its_commits() -> None:
-    child = Commit("t2", version=0, claim="w1", request="q")
+    child = Commit("t2", version=0, claim="w1", request=Request("q"))
     found = decide_group(facts(), step(inbox=[item("i", "t2")], then=[child]), NOW)
     assert found == NeedFacts(("t1", "t2"), ("i", "q"), ("r1",))
 
 
 def test_facts_after_commit_know_its_rows() -> None:
     found = facts(OWNED, items={"q": None}, relays={"x": None})
-    commit = step(request="q", relays=[Relay(id="x", thread_id="t1", kind="mail")])
+    commit = step(request=Request("q"), relays=[Relay(id="x", thread_id="t1", kind="mail")])
     after = advance(found, accept(found, commit))
     assert after.heads["t1"].version == 4
     assert after.relays["x"] == 1

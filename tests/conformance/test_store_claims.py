@@ -11,6 +11,7 @@ from store_suite import StoreFactory, Writer, die, identity, item, message, reco
 from wakeful.errors import StaleFence
 from wakeful.stores import MAX_ATTEMPTS, Claimed, Claims, Commit, Fence, Store
 from wakeful.stores.dispatches import backoff
+from wakeful.types import Request
 from wakeful.types.ids import now_ms
 
 HOUR = 3_600_000
@@ -279,9 +280,12 @@ async def test_dead_letter_is_listed_and_revived(open_store: StoreFactory) -> No
         assert view is not None
         assert (view.thread.dead, view.thread.claimed, view.run is not None) == (True, False, True)
         assert [due.thread_id for due in await store.due()] == ["good"]
-        assert await store.revive("t1")
-        assert not await store.revive("t1")
+        assert await store.revive("t1", request=Request("q1", "abc"))
+        assert not await store.revive("t1", request=Request("q2"))
         assert not await store.revive("nobody")
+        found = await store.item("q1")
+        assert found is not None
+        assert (found.taken_by, found.digest, await store.item("q2")) == ("r1", "abc", None)
         assert sorted(await claimed(store, "w9", agents=["agent", "other"])) == ["good", "t1"]
 
 
@@ -388,3 +392,14 @@ async def test_owner_renewing_in_time_keeps_thread(open_store: StoreFactory) -> 
         assert await claimed(store, "w2") == []
         await writer.write(message("still mine"))
         await back.close()
+
+
+async def test_reason_of_postponed_dispatch_is_kept(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        for thread_id in ("t1", "t2"):
+            await enqueue(store, thread_id)
+            (one,) = (await claim(store)).claimed
+            await release(store, one, later=now_ms() + HOUR, why=f"{thread_id}: no such tool")
+        (seen,) = await store.dispatches(thread_id="t2")
+        assert (seen.thread_id, seen.error, seen.dead_at) == ("t2", "t2: no such tool", None)
+        assert await store.dispatches(thread_id="t3") == []

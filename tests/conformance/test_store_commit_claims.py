@@ -21,6 +21,7 @@ from store_suite import (
 )
 
 from wakeful.stores import MAX_ATTEMPTS, Claimed, Commit, Fence, Store
+from wakeful.types import Request
 from wakeful.types.ids import now_ms
 from wakeful.types.runs import PRIORITY
 
@@ -48,7 +49,7 @@ async def test_plain_run_makes_no_dispatch_row(open_store: StoreFactory, begins:
             run = record(f"r{number}")
             commit = Commit("t1", run.identity, log=[message()], runs=[run], claim="w1", version=version)
             if begins == "with a request":
-                commit = replace(commit, request=f"q{number}")
+                commit = replace(commit, request=Request(f"q{number}"))
             others = [f"o{number}-{n}" for n in range(3 if begins == "beside others" else 0)]
             beside = [Writer(store, name).begin(name) for name in others]
             done, *_ = await asyncio.gather(store.commit(commit), *beside)

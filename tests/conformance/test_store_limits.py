@@ -23,6 +23,7 @@ from store_suite import (
 
 from wakeful.errors import InboxFull
 from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store
+from wakeful.types import Request
 from wakeful.types.codec import clean_value
 from wakeful.types.content import Base64, Image, Text, ToolCall, ToolReply
 from wakeful.types.events import ErrorRaised, StateDelta, StepStart, ToolCallReady
@@ -77,7 +78,7 @@ async def test_commit_to_full_inbox_writes_nothing(open_store: StoreFactory) -> 
             await writer.write(
                 message("lost"),
                 runs=[record("r2")],
-                request="q1",
+                request=Request("q1"),
                 inbox=[item("new", "t3"), item("fits", "full"), item("does not", "full")],
             )
         assert (await everything(store), await everything(store, "full")) == before
@@ -212,7 +213,7 @@ async def test_odd_characters_come_back_from_every_place(open_store: StoreFactor
         await writer.claim(
             runs=[run],
             identity=run.identity,
-            request=f"q{names}",
+            request=Request(f"q{names}"),
             log=[told],
             tickets=[asked],
             decisions=[Decision(asked.id, reason=ODD, id=f"d{names}")],

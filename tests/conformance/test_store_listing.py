@@ -12,7 +12,8 @@ from wakeful.stores import About, Commit
 from wakeful.types.content import Text
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
-from wakeful.types.tickets import Decision
+from wakeful.types.runs import Principal
+from wakeful.types.tickets import Decision, NotTaken
 
 # -- messages ------------------------------------------------------------------------------------------------
 
@@ -74,6 +75,41 @@ async def test_runs_are_filtered_by_current_agent(open_store: StoreFactory) -> N
         assert [r.id for r in await store.runs(agent_id="a1")] == [ids[1], ids[0]]
 
 
+async def test_runs_and_threads_are_filtered_by_principal(open_store: StoreFactory) -> None:
+    ann, bob = Principal("ann"), Principal("bob")
+    async with open_store() as store:
+        ids = [new_id() for _ in range(3)]
+        for number, (run_id, who) in enumerate(zip(ids, (ann, bob, None), strict=True)):
+            writer = Writer(store, f"t{number}")
+            await writer.claim(runs=[record(run_id, f"t{number}", principal=who)])
+            await writer.write(message())
+            await writer.release(runs=[record(run_id, f"t{number}", principal=who, status="done")])
+        waits = [item("i4", "t4", principal=ann), item("i5", "t5")]
+        await store.commit(Commit("t4", inbox=waits))
+        await store.fork("t0", 0, "f0")
+        assert [run.id for run in await store.runs(principal="ann")] == [ids[0]]
+        assert await store.runs(principal="bob", status="running") == await store.runs(principal="eve") == []
+        assert [thread.id for thread in await store.threads(principal="ann")] == ["f0", "t4", "t0"]
+        assert [thread.id for thread in await store.threads(principal="ann", limit=1, before="f0")] == ["t4"]
+        assert [thread.id for thread in await store.threads(principal="bob")] == ["t1"]
+        owners = {thread.id: thread.principal for thread in await store.threads()}
+        assert owners == {"t0": "ann", "t1": "bob", "t2": None, "t4": "ann", "t5": None, "f0": "ann"}
+        view = await store.load("t4")
+        assert view is not None
+        assert (view.thread.principal, await store.tenant("other").threads(principal="ann")) == ("ann", [])
+
+
+async def test_thread_keeps_principal_of_its_first_input(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        await store.commit(Commit("t1", inbox=[item("a", principal=Principal("ann"))]))
+        await store.commit(Commit("t1", inbox=[item("b", principal=Principal("bob"))]))
+        writer = Writer(store)
+        await writer.claim(runs=[record(principal=Principal("bob"))], taken=["a", "b"])
+        assert (await writer.view()).thread.principal == "ann"
+        assert [run.id for run in await store.runs(principal="bob")] == ["r1"]
+        assert await store.threads(principal="bob") == []
+
+
 # -- tickets -------------------------------------------------------------------------------------------------
 
 
@@ -93,11 +129,17 @@ async def test_tickets_are_listed_oldest_first_across_threads(open_store: StoreF
         async def listed(*run: str, **filters: Any) -> list[int]:
             return [ids.index(t.id) for t in await store.tickets(*run, **filters)]
 
+        assert await listed(requester="eve") == []
+        asked = [replace(t, requester="eve") for t in await store.tickets() if ids.index(t.id) in (0, 2)]
+        await one.write(tickets=asked)
+
         assert await listed() == [0, 1, 2, 3]
         assert await listed("r2") == [1, 3]
         assert await listed(thread_id="t1") == [0, 2]
         assert await listed(status="open") == [0, 1, 3]
         assert await listed(assignee="ann") == [0, 1]
+        assert await listed(requester="eve") == [0, 2]
+        assert await listed(requester="eve", status="open", assignee="ann") == [0]
         assert await listed("r1", assignee="ann", status="open") == [0]
         assert await listed(after=ids[0], limit=2) == [1, 2]
         assert await listed(after=ids[3]) == []
@@ -120,14 +162,15 @@ async def test_ticket_is_found_by_id(open_store: StoreFactory) -> None:
         assert await store.ticket("k2") is None
 
 
-async def test_decisions_are_ordered_and_first_of_id_counts(open_store: StoreFactory) -> None:
+async def test_decisions_are_ordered_and_last_of_id_counts(open_store: StoreFactory) -> None:
     first = Decision("k1", "deny", reason="no \0", principal_id="ann", at=1, id="d2")
     second = Decision("k1", mode="arguments", value={"at": ["moon", None, 1.5]}, at=2, id="d1")
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(tickets=[ticket("k1"), ticket("k2")], decisions=[first])
-        await writer.write(decisions=[second, replace(first, reason="changed"), Decision("k2", id="d3")])
-        assert list(await store.decisions("k1")) == [first, second]
+        refused = replace(first, not_taken=NotTaken("refused", reason="too late", at=3))
+        await writer.write(decisions=[second, refused, Decision("k2", id="d3")])
+        assert list(await store.decisions("k1")) == [refused, second]
         assert [d.id for d in await store.decisions("k2")] == ["d3"]
         assert list(await store.decisions("k9")) == []
 

@@ -21,6 +21,7 @@ from store_suite import STORES, StoreFactory, die, due_threads, identity, item, 
 
 from wakeful.errors import Conflict, DuplicateRequest, InboxMoved, StaleFence
 from wakeful.stores import Commit, Fence, Store
+from wakeful.types import Request
 from wakeful.types.events import MessageAdded
 from wakeful.types.ids import new_id
 
@@ -141,7 +142,9 @@ class StoreMachine(RuleBasedStateMachine):
         elif request in self.delivered:
             expected = DuplicateRequest
         version = model.version + (0 if right else 1)
-        done = self.commit(thread_id, expected, claim=token, version=version, log=_log(log), request=request)
+        done = self.commit(
+            thread_id, expected, claim=token, version=version, log=_log(log), request=request and Request(request)
+        )
         if done is not None:
             assert done.epoch > model.epoch
             if model.claim is not None:
@@ -236,7 +239,12 @@ class StoreMachine(RuleBasedStateMachine):
         thread_id, model = self.owner_of(thread_id)
         if request in self.delivered:
             self.commit(
-                thread_id, DuplicateRequest, fence=model.claim, log=_log(["event"]), request=request, release=True
+                thread_id,
+                DuplicateRequest,
+                fence=model.claim,
+                log=_log(["event"]),
+                request=Request(request),
+                release=True,
             )
 
     @precondition(owned)

@@ -26,6 +26,7 @@ from store_suite import (
 
 from wakeful.errors import DuplicateRequest, HasChildren, ThreadBusy
 from wakeful.stores import Chunk, Commit, Pruned, Relay, Retention, StateWrite, Store
+from wakeful.types import Request
 from wakeful.types.events import MessageAdded
 from wakeful.types.ids import new_id, now_ms
 from wakeful.types.tickets import Decision
@@ -55,7 +56,7 @@ async def test_deleted_thread_leaves_nothing_behind(open_store: StoreFactory) ->
             writer = Writer(store, thread_id)
             await store.commit(Commit(thread_id=thread_id, inbox=[item(f"w-{thread_id}", thread_id)]))
             run = record(f"r-{thread_id}", thread_id)
-            await writer.claim(runs=[run], request=f"q-{thread_id}", identity=run.identity)
+            await writer.claim(runs=[run], request=Request(f"q-{thread_id}"), identity=run.identity)
             await writer.write(
                 message("x" * 100_000),
                 step(run=run.identity),
@@ -97,7 +98,7 @@ async def test_thread_of_deleted_id_starts_over(open_store: StoreFactory) -> Non
         await writer.release(runs=[record(status="done")])
         await store.delete("t1")
         again = Writer(store)
-        done = await again.begin(log=[message("new")], inbox=[item("a")], request="q")
+        done = await again.begin(log=[message("new")], inbox=[item("a")], request=Request("q"))
         assert (done.head, done.inbox_head) == (1, 1)
         assert [m.text for m in await store.messages("t1")] == ["new"]
         assert (await again.view()).state == {}
@@ -322,13 +323,13 @@ async def test_prune_keeps_undelivered_relays(open_store: StoreFactory) -> None:
 async def test_prune_keeps_request_ids(open_store: StoreFactory) -> None:
     async with open_store() as store:
         await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
-        old = await finished(store, taken=["a"], request="q1")
+        old = await finished(store, taken=["a"], request=Request("q1"))
         await store.prune(keep(runs=DAY))
         await store.commit(Commit(thread_id="t1", inbox=[item("a")]))
         assert (await Writer(store).view()).inbox == ()
         for request in ("a", "q1"):
             with pytest.raises(DuplicateRequest) as refused:
-                await Writer(store, "t2").begin("r2", request=request)
+                await Writer(store, "t2").begin("r2", request=Request(request))
             assert refused.value.run_id == old
         left = await store.item("a")
         assert left is not None

@@ -10,6 +10,7 @@ from store_suite import StoreFactory, everything, identity, item, message, recor
 
 from wakeful.errors import Conflict, DuplicateRequest, InboxMoved, StaleFence
 from wakeful.stores import Commit, Fence, Store
+from wakeful.types import Request
 from wakeful.types.events import RunStart
 
 
@@ -28,7 +29,7 @@ async def put(store: Store, *ids: str) -> None:
 
 async def test_started_run_has_thread_and_claim(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        done = await store.commit(beginning(request="q1"))
+        done = await store.commit(beginning(request=Request("q1")))
         assert (done.version, done.head, done.epoch, done.inbox_head) == (1, 3, 1, 0)
         view = await store.load("t1")
         assert view is not None
@@ -45,28 +46,28 @@ async def test_started_run_has_thread_and_claim(open_store: StoreFactory) -> Non
 
 async def test_repeated_request_starts_nothing(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        await store.commit(beginning(request="q1"))
+        await store.commit(beginning(request=Request("q1")))
         before = await everything(store)
         with pytest.raises(DuplicateRequest) as repeated:
-            await store.commit(beginning("r2", "t2", request="q1"))
+            await store.commit(beginning("r2", "t2", request=Request("q1")))
         assert repeated.value.run_id == "r1"
         assert await everything(store) == before
         await put(store, "waits")
         with pytest.raises(DuplicateRequest):
-            await store.commit(beginning("r3", "t3", request="waits"))
+            await store.commit(beginning("r3", "t3", request=Request("waits")))
 
 
 async def test_start_is_refused_on_changed_or_owned_thread(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        await store.commit(beginning(request="q1"))
+        await store.commit(beginning(request=Request("q1")))
         with pytest.raises(Conflict):
-            await store.commit(beginning("r2", request="q2"))
+            await store.commit(beginning("r2", request=Request("q2")))
         with pytest.raises(Conflict):
-            await store.commit(beginning("r2", request="q2", version=1))
+            await store.commit(beginning("r2", request=Request("q2"), version=1))
         await store.commit(Commit("t1", fence=Fence(1, "w1"), runs=[record(status="done")], release=True))
         with pytest.raises(Conflict, match="at version 2, not 0"):
-            await store.commit(beginning("r2", request="q2"))
-        done = await store.commit(beginning("r2", request="q2", version=2))
+            await store.commit(beginning("r2", request=Request("q2")))
+        done = await store.commit(beginning("r2", request=Request("q2"), version=2))
         assert (done.version, done.head, done.epoch) == (3, 6, 2)
 
 
@@ -100,16 +101,16 @@ async def test_start_is_refused_when_inbox_moved(open_store: StoreFactory) -> No
         await put(store, "a")
         before = await everything(store)
         with pytest.raises(InboxMoved):
-            await store.commit(beginning(request="q1", inbox_head=0))
+            await store.commit(beginning(request=Request("q1"), inbox_head=0))
         assert await everything(store) == before
-        assert (await store.commit(beginning(request="q1", inbox_head=1))).version == 1
+        assert (await store.commit(beginning(request=Request("q1"), inbox_head=1))).version == 1
 
 
 async def test_batched_starts_equal_single_starts(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        many = [beginning(f"r{n}", f"t{n}", request=f"q{n}") for n in range(5)]
+        many = [beginning(f"r{n}", f"t{n}", request=Request(f"q{n}")) for n in range(5)]
         done = await asyncio.gather(*[store.commit(commit) for commit in many])
-        alone = await store.commit(beginning("r9", "t9", request="q9"))
+        alone = await store.commit(beginning("r9", "t9", request=Request("q9")))
         assert {(one.version, one.head, one.epoch, one.inbox_head) for one in (*done, alone)} == {(1, 3, 1, 0)}
         views = [await store.load(f"t{n}") for n in (0, 4, 9)]
         shapes = {

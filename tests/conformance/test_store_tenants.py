@@ -7,6 +7,7 @@ from store_suite import StoreFactory, Writer, call, everything, item, message, r
 
 from wakeful.errors import DuplicateRequest, StaleFence, UnknownThread
 from wakeful.stores import About, Chunk, Commit, Fence, Retention, StateWrite, Store
+from wakeful.types import Request
 from wakeful.types.content import Text
 from wakeful.types.messages import Message
 from wakeful.types.tickets import Decision
@@ -16,7 +17,7 @@ async def fill(store: Store, text: str) -> Writer:
     """A thread of a tenant with one of each thing, under ids that every tenant uses."""
     writer, told = Writer(store), Message("m1", "assistant", (Text(text),), 7)
     await writer.begin(
-        request="q1",
+        request=Request("q1"),
         log=[told, step()],
         calls=[call("c1")],
         tickets=[ticket("k1", message=text)],
@@ -95,10 +96,10 @@ async def test_records_of_another_tenant_cannot_be_changed(open_store: StoreFact
 
 async def test_request_of_one_tenant_is_new_to_another(open_store: StoreFactory) -> None:
     async with open_store() as store:
-        await Writer(store).begin(request="q1")
-        await Writer(store.tenant("other")).begin(request="q1")
+        await Writer(store).begin(request=Request("q1"))
+        await Writer(store.tenant("other")).begin(request=Request("q1"))
         with pytest.raises(DuplicateRequest):
-            await Writer(store.tenant("other"), "t2").begin("r2", request="q1")
+            await Writer(store.tenant("other"), "t2").begin("r2", request=Request("q1"))
 
 
 async def test_claim_covers_all_tenants(open_store: StoreFactory) -> None:

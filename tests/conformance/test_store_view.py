@@ -54,13 +54,13 @@ async def test_view_of_open_run_has_open_step_only(open_store: StoreFactory) -> 
         )
 
 
-@pytest.mark.parametrize("stage", ["between", "inferring"])
-async def test_view_between_answers_has_no_open_calls(open_store: StoreFactory, stage: str) -> None:
+@pytest.mark.parametrize(("stage", "calls"), [("between", []), ("inferring", ["c1"]), ("acting", ["c1"])])
+async def test_view_has_the_calls_of_an_open_step(open_store: StoreFactory, stage: str, calls: list[str]) -> None:
     async with open_store() as store:
         writer = Writer(store)
         await writer.begin(calls=[call("c1", 1, state="finished", outcome="ok")])
         await writer.write(runs=[record(stage=stage, steps=1)])
-        assert (await writer.view()).calls == ()
+        assert [one.id for one in (await writer.view()).calls] == calls
 
 
 async def test_view_omits_finished_run_but_not_thread(open_store: StoreFactory) -> None:

@@ -146,7 +146,7 @@ async def test_application_tool_replaces_read_result() -> None:
 
 async def test_oversized_request_is_refused_before_the_call() -> None:
     model = Reader(known)
-    result = await Runtime([agent(model)]).run("a", "word " * 3000)
+    result = await Runtime([agent(model)]).run("a", "word " * 3000, check=False)
     assert model.requests == []
     assert result.error is not None
     assert "ContextOverflow" in result.error
@@ -157,7 +157,7 @@ async def test_oversized_request_is_refused_before_the_call() -> None:
 async def test_own_refusal_teaches_no_vendor_limit() -> None:
     model = Reader(known)
     runtime = Runtime([agent(model)])
-    await runtime.run("a", "word " * 3000)
+    await runtime.run("a", "word " * 3000, check=False)
     assert runtime._scope.env.gauges.get(model).refused is None
 
 
@@ -270,7 +270,7 @@ async def test_overflow_in_a_first_run_is_retried_shorter() -> None:
 
 async def test_second_overflow_ends_the_run() -> None:
     model = Vendor(10)
-    result = await Runtime([Agent("a", model=model)]).run("a", WORDS)
+    result = await Runtime([Agent("a", model=model)]).run("a", WORDS, check=False)
     assert model.refused <= 2
     assert result.error is not None
     assert "ContextOverflow" in result.error
@@ -290,7 +290,7 @@ async def test_reported_usage_corrects_the_estimate() -> None:
     model.facts = ModelFacts(context_window=5000, max_output=1000)
     runtime = Runtime([agent(model, compaction=None)])
     for _ in range(60):
-        (await runtime.run("a", WORDS, thread="t")).raise_for_failure()
+        await runtime.run("a", WORDS, thread="t")
     assert max(tokens_of(request) for request in model.requests[8:]) * 2 > 2500
 
 
@@ -305,7 +305,7 @@ async def test_model_count_is_used_near_the_limit() -> None:
     model = Counting(known, 4000)
     runtime = Runtime([agent(model, compaction=None)])
     for _ in range(30):
-        (await runtime.run("a", WORDS, thread="t")).raise_for_failure()
+        await runtime.run("a", WORDS, thread="t")
     assert 0 < model.counted < 30
     assert max(tokens_of(request) for request in model.requests[-5:]) * 3 <= 3000
 
@@ -359,6 +359,6 @@ async def test_plugin_replacing_with_non_messages_is_refused() -> None:
         async def before_inference(self, ctx: BeforeInference) -> None:
             ctx.plan.replace_messages(["hello"])  # type: ignore[list-item]
 
-    result = await Runtime([Agent("a", model=ScriptedModel([]), plugins=[Wrong()])]).run("a", "go")
+    result = await Runtime([Agent("a", model=ScriptedModel([]), plugins=[Wrong()])]).run("a", "go", check=False)
     assert result.error is not None
     assert "plan.replace_messages takes messages" in result.error

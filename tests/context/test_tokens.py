@@ -16,6 +16,7 @@ from wakeful.types import Audio, Base64, Url, Video
 from wakeful.types.content import Thinking, ToolCall, ToolReply
 from wakeful.types.ids import new_id
 from wakeful.types.messages import user_message
+from wakeful.types.requests import ToolSpec
 
 PROSE = "The quick brown fox jumps over the lazy dog and runs away into the forest. "
 
@@ -177,3 +178,17 @@ def test_tokenizer_files_match_tiktoken(tmp_path: Path, monkeypatch: pytest.Monk
     assert count is not None
     assert count("hello") == 5
     assert count("x" * 30_000) == pytest.approx(30_000, rel=0.01)
+
+
+def test_tools_are_weighed_once() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    gauge, tools = Gauge(count), (ToolSpec("look", "Look around.", {"type": "object"}),)
+    weights = {gauge.weigh_rest("Be kind.", tools, None) for _ in range(3)}
+    assert len(weights) == 1
+    assert counted.count("lookLook around.") == 1
+    assert gauge.weigh_rest("", (*tools, *tools), None) > gauge.weigh_rest("", tools, None)

@@ -12,7 +12,7 @@ from typing import Any
 from wakeful.stores import Store, open_store
 from wakeful.testing import CrashSite
 from wakeful.testing.crash import Child, Kill, Launchers, ModelRequested, Sites, read_journal, verify_site
-from wakeful.types.runs import Call
+from wakeful.types.calls import Call
 
 DEADLINE = 60.0
 

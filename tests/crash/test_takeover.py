@@ -44,7 +44,9 @@ def key_of(lab: CrashLab) -> str:
     return f"{call.run_id}:{call.id}"
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
 def test_stalled_process_is_fenced(lab: CrashLab) -> None:
+    """On SQLite a stopped process keeps its lock and its runs."""
     lab.hold("charge-after")
     first = lab.start(shop.once_on_a_short_lease)
     lab.reached("charge-after")

@@ -69,7 +69,7 @@ async def test_durable_typed_output_is_read_from_child(place: Place, scripted: S
 
 @pytest.mark.parametrize("durable", [False, True])
 async def test_failed_durable_child_is_error_result(durable: bool, place: Place, scripted: Scripted) -> None:
-    child = Agent("child", model=scripted(ValueError("no paper")))
+    child = Agent("child", model=scripted(ValueError("no paper")), expose_errors=True)
     async with Runtime([parent(scripted, durable=durable), child], store=place()) as runtime:
         assert (await soon(runtime.run("parent", "go", thread="t"))).text == "done"
         (reply,) = await replies_on(runtime, "t")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -164,6 +166,31 @@ async def test_seed_0_6_cancel_task_stops_its_own_task_only(place: Place, script
     await runtime.close()
 
 
+async def test_seed_0_6_cancel_task_leaves_detached_work(scripted: Scripted) -> None:
+    """The tool acts on the task around the call, and not on the tasks of the caller's own thread."""
+    hold = Hold()
+
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Start work that belongs to this thread."""
+        return (await ctx.spawn("other", "work", detached=True)).id
+
+    agents = [
+        lead(scripted(BACK, "working on it", "done")),
+        Agent("worker", scripted(call("begin"), SELF), tools=[begin]),
+        Agent("other", scripted(call("wait"), "worked"), tools=[holding(hold)]),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    (outer,) = await tasks_of(runtime)
+    assert outer.status == "cancelled"
+    await soon(hold.reached.wait())
+    hold.released.set()
+    other = await run_of(runtime, "other")
+    assert (await soon(runtime.wait(other.id))).text == "worked"
+    await runtime.close()
+
+
 async def test_seed_0_7_self_cancel_stops_all_children(place: Place, scripted: Scripted) -> None:
     hold = Hold()
     both = [ask("below", background=True), call("until_below")]
@@ -235,6 +262,39 @@ async def test_seed_0_9_self_cancel_sets_signal_of_siblings(scripted: Scripted) 
     assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
     assert seen == [True]
     await assert_quiet(runtime)
+
+
+async def test_seed_0_9_self_cancel_sets_signal_of_threads(scripted: Scripted) -> None:
+    """A sync tool runs in a thread, which no task cancellation reaches: it sees the signal itself."""
+    started, seen = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool(effect="pure")
+    def beside(ctx: ToolContext) -> str:
+        """Run until told to stop."""
+        loop.call_soon_threadsafe(started.set)
+        deadline = time.monotonic() + 60
+        while not ctx.cancelled and time.monotonic() < deadline:
+            seen.wait(0.001)
+        if ctx.cancelled:
+            seen.set()
+        return ""
+
+    @tool(effect="pure")
+    async def stop(ctx: ToolContext) -> str:
+        """Stop the task once the other call runs."""
+        await started.wait()
+        await ctx.cancel_self("stopped by itself")
+        return "stopped"
+
+    agents = [
+        lead(scripted(BACK, "working on it", "done")),
+        Agent("worker", scripted([call("beside"), call("stop")]), tools=[beside, stop]),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    assert await asyncio.to_thread(seen.wait, 60)
+    await runtime.close()
 
 
 async def test_seed_0_10_finished_task_can_be_queried(place: Place, scripted: Scripted) -> None:

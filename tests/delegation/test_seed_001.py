@@ -166,6 +166,8 @@ async def test_seed_1_12_child_owns_its_background_work(scripted: Scripted) -> N
     shown = [data_of(r) for r in await replies_on(runtime, child.thread_id) if r.name == "task_status"]
     assert [[task["name"] for task in each["tasks"]] for each in shown] == [["deep"]]
     assert [task.name for task in await tasks_of(runtime) if task.background] == ["near"]
+    (deep,) = await tasks_of(runtime, child.thread_id)
+    assert (deep.name, deep.run_id, deep.thread_id) == ("deep", child.id, child.thread_id)
 
 
 async def test_seed_1_13_child_identity(scripted: Scripted) -> None:

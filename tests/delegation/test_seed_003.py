@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from loop.helpers import Hold, Scripted, holding, replies_on, reply_text, soon, until_idle
-from wakeful import Agent, Delegate, MemoryStore, Runtime, ToolContext, call, tool
-from wakeful.backends import Capabilities, ExecutionBackend
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    Delegate,
+    FunctionModel,
+    MemoryStore,
+    Runtime,
+    ToolContext,
+    call,
+    tool,
+)
+from wakeful.backends import BackendResult, Capabilities, ExecutionBackend
 from wakeful.dispatch.remote_tasks import InvalidState, refresh
+from wakeful.errors import ToolError
 from wakeful.testing import Recorder
 from wakeful.types.events import ToolProgress
 from wakeful.types.inbox import TaskItem
@@ -47,10 +59,19 @@ async def test_seed_3_2_minimal_backend_capabilities(scripted: Scripted) -> None
     bare = ExecutionBackend()
     assert bare.capabilities == Capabilities.remote_stateless_text()
     assert bare.capabilities.continuation == "none"
-    runtime = with_far(scripted(FAR, "done"), bare)
+    with pytest.raises(ConfigurationError, match="its backend does not support delegated execution"):
+        with_far(FunctionModel(lambda _: "never"), bare)
+
+    @tool
+    async def begin(ctx: ToolContext) -> str:
+        """Start a child that the backend can't execute."""
+        return (await ctx.run_agent("far", "do it")).error or ""
+
+    agents = [Agent("lead", scripted(call("begin"), "done"), tools=[begin]), Agent("far", backend=bare)]
+    runtime = Runtime(agents)
     assert (await runtime.run("lead", "go", thread="t")).text == "done"
     (reply,) = await replies_on(runtime, "t")
-    assert "backend does not support delegated execution" in reply_text(reply)
+    assert reply_text(reply) == "backend does not support delegated execution"
 
 
 async def test_seed_3_3_foreign_task_is_not_continued(scripted: Scripted) -> None:
@@ -65,16 +86,27 @@ async def test_seed_3_3_foreign_task_is_not_continued(scripted: Scripted) -> Non
 
 
 async def test_seed_3_4_remote_run_without_its_backend_is_not_stopped(scripted: Scripted) -> None:
-    store, backend = MemoryStore(), far("never")
-    task = await orphan(store, backend, scripted)
-    # The agent that a backend carried out is one of this process by now.
-    children = Runtime([Agent("far", scripted())], store=store)._scope.env.children
-    text = f"Run '{task.id}' is not backed by a remote agent backend"
-    with pytest.raises(InvalidState, match=text) as caught:
-        children.check_stoppable(task)
-    assert caught.value.kind == "invalid_state"
-    with_backend = Runtime([Agent("far", backend=backend)], store=store)
-    with_backend._scope.env.children.check_stoppable(task)
+    """The agent of a remote task is local by now: a cancellation would leave the remote side running."""
+    hold = Hold()
+
+    async def slow(request: Any) -> BackendResult:
+        await hold.here()
+        return BackendResult("far", response="far away")
+
+    store = MemoryStore()
+    remote = Runtime([Agent("far", backend=far(slow))], store=store)
+    handle = await remote.tasks.spawn("far", "do it", thread="t", name="w")
+    await soon(hold.reached.wait())
+    stop = call("cancel_task", target={"relation": "child", "name": "w"})
+    back = Delegate("far", background=True)
+    agents = [lead(scripted(stop, "can't"), back), Agent("far", FunctionModel(lambda _: "never"))]
+    assert (await soon(Runtime(agents, store=store).run("lead", "stop it", thread="t"))).text == "can't"
+    (reply,) = await replies_on(remote, "t")
+    text = f"Run '{handle.id}' is not backed by a remote agent backend"
+    assert (reply.error, reply_text(reply).startswith(text)) == ("invalid_state", True)
+    hold.released.set()
+    assert (await soon(handle.result())).text == "far away"
+    await remote.close()
 
 
 async def test_seed_3_4_any_other_task_can_be_stopped(scripted: Scripted) -> None:
@@ -140,6 +172,37 @@ async def test_seed_3_6_remote_task_is_neither_resumed_nor_forked(scripted: Scri
         await runtime._scope.env.children.resume(None, None, stopped, "")  # type: ignore[arg-type]
 
 
+async def test_seed_3_6_spawned_remote_task_is_not_resumed(scripted: Scripted) -> None:
+    """A remote task that the application started is remote, too."""
+    hold = Hold()
+
+    async def slow(request: Any) -> BackendResult:
+        await hold.here()
+        return BackendResult("far")
+
+    errors: list[str] = []
+
+    @tool
+    async def resume(ctx: ToolContext) -> str:
+        """Resume the first task."""
+        try:
+            await ctx.resume_task((await ctx.tasks())[0], "go on")
+        except ToolError as error:
+            errors.append(str(error))
+        return "tried"
+
+    backend = far(slow, "never")
+    runtime = with_far(scripted(call("resume"), "done"), backend, tools=[resume])
+    handle = await runtime.tasks.spawn("far", "do it", thread="t", name="w")
+    await soon(hold.reached.wait())
+    assert await handle.cancel()
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    (task,) = await tasks_of(runtime)
+    assert (task.remote, task.status) == (True, "cancelled")
+    assert errors == [f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id"]
+    assert len(backend.requests) == 1
+
+
 async def test_seed_3_7_background_task_is_committed_before_start(scripted: Scripted) -> None:
     hold, beside, store = Hold(), Hold(), Seen()
     agents = [
@@ -165,22 +228,40 @@ async def test_seed_3_7_background_task_is_committed_before_start(scripted: Scri
 
 
 async def test_seed_3_8_result_of_older_epoch_is_ignored(scripted: Scripted) -> None:
+    """The task is cancelled and resumed; the report of its first run comes while the second one works."""
     hold = Hold()
+    resumed = call("resume")
+
+    @tool
+    async def resume(ctx: ToolContext) -> str:
+        """Resume the first task."""
+        await ctx.resume_task((await ctx.tasks())[0], "go on")
+        return "resumed"
+
+    model = scripted(call("cancel_task", target={"relation": "self"}), call("stay"), "worked")
     agents = [
-        lead(scripted(BACK, "working on it", "done")),
-        Agent("worker", scripted(call("stay"), "worked"), tools=[holding(hold, "stay")]),
+        lead(scripted(BACK, "working on it", resumed, "again", "done"), tools=[resume]),
+        Agent("worker", model, tools=[holding(hold, "stay")]),
     ]
     runtime = Runtime(agents)
     running = asyncio.create_task(runtime.run("lead", "go", thread="t"))
     await soon(hold.reached.wait())
     (task,) = await tasks_of(runtime)
-    old = TaskOutcome(task.epoch - 1, "failed", error="from before")
-    await runtime._scope.dispatch.deliver(TaskItem(id="late", thread_id="t", task_id=task.id, outcome=old))
+    assert (task.epoch, task.status) == (2, "running")
+    old = TaskOutcome(1, "failed", error="from before")
+    late = TaskItem(id="late", thread_id="t", task_id=task.id, outcome=old, background=True)
+    await runtime._scope.dispatch.deliver(late)
+    await runtime._scope.dispatch.start_if_due("t")
+    async with asyncio.timeout(60):
+        while (stored := await runtime.store.load("t")) is None or any(i.id == "late" for i in stored.inbox):
+            await asyncio.sleep(0)
+    (task,) = await tasks_of(runtime)
+    assert (task.epoch, task.status, task.error) == (2, "running", None)
     hold.released.set()
     assert (await soon(running)).text == "done"
     (task,) = await tasks_of(runtime)
-    assert (task.status, task.error) == ("completed", None)
-    assert len(await told(runtime)) == 1
+    assert (task.epoch, task.status, task.error) == (2, "completed", None)
+    assert not any("from before" in event for event in await told(runtime))
     await assert_quiet(runtime)
 
 

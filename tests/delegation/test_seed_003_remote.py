@@ -12,7 +12,7 @@ from backends.helpers import FailingStore
 from backends.helpers import Scripted as Far
 from loop.helpers import Hold, Scripted, replies_on, reply_text, soon, until_idle
 from wakeful import Agent, MemoryStore, Runtime, ToolContext, call, tool
-from wakeful.backends import BackendResult, LocalBackend, WaitingInput, backend_of
+from wakeful.backends import BackendResult, LocalBackend, WaitingInput
 from wakeful.dispatch.remote_tasks import InvalidState, UnknownRemote, backend_of_task, refresh
 from wakeful.errors import RemoteError, StoreUnavailable
 from wakeful.stores import Commit, Committed
@@ -256,11 +256,19 @@ async def test_seed_3_21_task_output(scripted: Scripted) -> None:
 # -- which backend -------------------------------------------------------------------------------------------
 
 
-def test_seed_3_22_agent_kind_selects_backend(scripted: Scripted) -> None:
-    backend = far()
-    registry = with_far(scripted(), backend)._scope.env.registry
-    assert isinstance(backend_of(registry.resolve("lead")), LocalBackend)
-    assert backend_of(registry.resolve("far")) is backend
+async def test_seed_3_22_agent_kind_selects_backend(scripted: Scripted) -> None:
+    """Two delegates of one agent: one on the local backend, one on its own."""
+    backend = far("far away")
+    agents = [
+        lead(scripted([ask("far"), ask("near")], "done"), "far", "near"),
+        Agent("near", scripted("near by"), backend=LocalBackend()),
+        Agent("far", backend=backend),
+    ]
+    runtime = Runtime(agents)
+    assert (await soon(runtime.run("lead", "go", thread="t"))).text == "done"
+    assert {reply_text(reply) for reply in await replies_on(runtime, "t")} == {"far away", "near by"}
+    assert {task.agent_id: task.remote for task in await tasks_of(runtime)} == {"far": True, "near": False}
+    assert len(backend.requests) == 1
 
 
 def test_seed_3_23_task_kind_selects_backend(scripted: Scripted) -> None:
@@ -269,7 +277,7 @@ def test_seed_3_23_task_kind_selects_backend(scripted: Scripted) -> None:
     local, remote = TaskRecord("x", "t", agent_id="lead"), TaskRecord("y", "t", agent_id="far", remote=True)
     assert backend_of_task(None, local) is None
     assert backend_of_task(registry, remote) is backend
-    text = r"^remote agent backend resolution requires an AgentOs-bound catalog$"
+    text = r"^remote agent backend resolution requires a wakeful-bound catalog$"
     with pytest.raises(InvalidState, match=text) as caught:
         backend_of_task(None, remote)
     assert caught.value.kind == "invalid_state"

@@ -101,7 +101,7 @@ async def test_failed_task_group_is_tool_error(scripted: Scripted) -> None:
                 group.create_task(fail())
         return "never"
 
-    runtime = Runtime([Agent("agent", scripted(call("grouped"), "done"), tools=[grouped])])
+    runtime = Runtime([Agent("agent", scripted(call("grouped"), "done"), tools=[grouped], expose_errors=True)])
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert (result.text, result.termination) == ("done", NaturalEnd())
     assert "unhandled errors in a TaskGroup" in reply_text((await replies_on(runtime, "t"))[0])

@@ -18,7 +18,8 @@ from wakeful import Agent, Delegate, FunctionModel, Limits, ModelRequest, Tool, 
 from wakeful.backends import BackendResult, DelegateRequest, ExecutionBackend, WaitingInput
 from wakeful.stores import Store
 from wakeful.tools import Done, NotDone
-from wakeful.types.runs import Call, Cancelled, Effect, NaturalEnd, RunRecord
+from wakeful.types.calls import Call, Effect
+from wakeful.types.runs import Cancelled, NaturalEnd, RunRecord
 
 EFFECTS: tuple[Effect, ...] = ("pure", "idempotent", "reconcile", "once")
 How = Literal["ephemeral", "durable", "background"]
@@ -212,7 +213,7 @@ def _surveying(codes: dict[str, Code]) -> Tool:
 class Far(ExecutionBackend):
     """A backend that saves what it began before it begins it, and may ask before it answers."""
 
-    capabilities = replace(REMOTE, persistence=("ephemeral", "durable"))
+    capabilities = replace(REMOTE, cancellation="none")
 
     def __init__(self, node: Node, ledger: Ledger, pause: Callable[[], Any]) -> None:
         self._node = node

@@ -11,7 +11,7 @@ from typing import get_args
 from wakeful import Retention, SqliteStore, Tool
 from wakeful.loop.moves import Move
 from wakeful.plugins import PHASES, ContextMessage, Plugin
-from wakeful.types import runs
+from wakeful.types import calls, runs
 from wakeful.types.events import AnyEvent, UnknownEvent
 from wakeful.types.limits import StopPolicy
 
@@ -68,8 +68,8 @@ def test_table_of_tool_options() -> None:
 
 def test_table_of_effects() -> None:
     for page in ("tools.md", "tool-effects.md"):
-        assert [name for name in names(section(page, "Effects")) if name in get_args(runs.Effect)] == [
-            *get_args(runs.Effect)
+        assert [name for name in names(section(page, "Effects")) if name in get_args(calls.Effect)] == [
+            *get_args(calls.Effect)
         ]
 
 

@@ -155,8 +155,12 @@ def test_killed_workers_runs_are_recovered_and_counted(fleet: Fleet) -> None:
     assert sorted(thread for thread, _ in fleet.lines()) == ["t000", "t001", "t002"]
     counted = metrics(address)
     assert (counted["wakeful_takeovers_total"], counted["wakeful_claims_total"]) == (3, 3)
-    assert counted['wakeful_runs_finished_total{status="naturalend"}'] == 3
+    assert counted['wakeful_runs_finished_total{status="natural_end"}'] == 3
     assert counted["wakeful_active"] == 0
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=120)
+    found = re.findall(r"recovered (\d) threads of workers that ended: 't00\d' \(shop\)", told)
+    assert sum(map(int, found)) == 3
 
 
 def test_worker_paused_past_lease_writes_nothing(fleet: Fleet) -> None:

@@ -109,3 +109,8 @@ def test_demo_tools_run_in_parallel() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_is_short_enough_to_copy(name) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 40
+
+
+def test_caching_measures_ten_turns() -> None:
+    shown = run("caching")
+    in_order(shown, "turn  1", "0% from the cache", "turn  2", "100% from the cache", "turn 10", "in all: 90%")

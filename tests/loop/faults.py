@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from wakeful import Message, ModelRequest, RetryPolicy
-from wakeful.loop.inference.stream import GO_ON
+from wakeful.loop.inference.request import CONTINUE
 from wakeful.models import Chunk
 
 AT_ONCE = RetryPolicy(backoff=0, overloaded_backoff=0)
@@ -40,7 +40,7 @@ class Streams:
 def goes_on(request: ModelRequest) -> Message | None:
     """What the request asks to go on from, if it does."""
     *_, before, last = [None, None, *request.messages]
-    asks = last is not None and last.text == GO_ON and last.visibility == "internal"
+    asks = last is not None and last.text == CONTINUE and last.visibility == "internal"
     return before if asks else None
 
 

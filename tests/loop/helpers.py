@@ -14,12 +14,13 @@ from wakeful.loop import drive
 from wakeful.stores import Commit, Store
 from wakeful.tools import FunctionTool
 from wakeful.types import RunRecord
+from wakeful.types.calls import Call
 from wakeful.types.codec import encode
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.events import Event, InferenceComplete, RunFinish, RunStart, StepStart, ToolCallReady
 from wakeful.types.ids import new_id
 from wakeful.types.messages import user_message
-from wakeful.types.runs import Call, Cancelled, Identity
+from wakeful.types.runs import Cancelled, Identity
 from wakeful.types.tickets import Ticket
 
 Scripted = Callable[..., ScriptedModel]

@@ -46,7 +46,7 @@ def streamed(pieces: Sequence[tuple[str, str]]) -> tuple[Answer, list[Chunk]]:
                 kept += answer.unsaved()
             case "break off" | "begin anew":
                 calls = 0
-                answer.break_off("the stream broke off", anew=kind == "begin anew")
+                answer.break_off("the stream broke off", restart=kind == "begin anew")
     return answer, kept + answer.unsaved()
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from wakeful import Agent, Limits, MemoryStore, Runtime, ToolContext, call, tool
 from wakeful.tools import Done, FunctionTool, NotDone, UnknownOutcome
+from wakeful.types.calls import Call
 from wakeful.types.events import ErrorRaised, RunStart
-from wakeful.types.runs import Call, Cancelled, NaturalEnd, Stopped, Waiting
+from wakeful.types.runs import Cancelled, NaturalEnd, Stopped, Waiting
 
 from .helpers import (
     Scripted,
@@ -139,7 +140,8 @@ async def test_check_carries_fence_against_stalled_process(
 async def test_reconciled_call_is_unknown_when_check_cannot_tell(scripted: Scripted, found: Any) -> None:
     spy, store = Spy(), MemoryStore()
     run = await leave_behind(store, "agent", started("reconcile"))
-    runtime = Runtime([Agent("agent", model=scripted("hm"), tools=[checking(spy, found)])], store=store)
+    tools = [checking(spy, found)]
+    runtime = Runtime([Agent("agent", model=scripted("hm"), tools=tools, expose_errors=True)], store=store)
     await recover(runtime)
     assert spy.ran == []
     (reply,) = await replies_on(runtime, "t")

@@ -115,7 +115,7 @@ async def test_unknown_action_or_notice_refuses_command(scripted: Scripted, what
             ctx.notify("nobody", 1)
 
     runtime = Runtime([Agent("agent", model=scripted(), plugins=[Worker(), hooked("step_start", hook)])])
-    result = await runtime.run("agent", "go", thread="t")
+    result = await runtime.run("agent", "go", thread="t", check=False)
     assert isinstance(result.termination, Failed)
     assert f"no plugin handles the {what} 'nobody'" in result.termination.message
     assert await stored_state(runtime) == {}
@@ -164,7 +164,7 @@ async def test_chained_actions_run_up_to_sixteen_rounds(scripted: Scripted) -> N
 
         turns = ["ok"] if expected else []
         runtime = Runtime([Agent("agent", model=scripted(*turns), plugins=[Worker(), hooked("run_start", hook)])])
-        result = await runtime.run("agent", "go", thread="t")
+        result = await runtime.run("agent", "go", thread="t", check=False)
         assert result.text == expected
         if expected:
             assert (await stored_state(runtime))["words"] == [str(n) for n in range(chain, -1, -1)]
@@ -239,7 +239,7 @@ async def test_unregistered_key_refuses_whole_command(scripted: Scripted) -> Non
         ctx.update(Unknown, "x")
 
     runtime = Runtime([Agent("agent", model=scripted(), plugins=[Worker(), hooked("run_start", hook)])])
-    result = await runtime.run("agent", "go", thread="t")
+    result = await runtime.run("agent", "go", thread="t", check=False)
     assert isinstance(result.termination, Failed)
     assert "'unknown' isn't registered" in result.termination.message
     assert await stored_state(runtime) == {}
@@ -395,7 +395,7 @@ async def test_model_error_runs_end_hooks(scripted: Scripted) -> None:
 
     plugin = hooked("run_end", end)
     runtime = Runtime([Agent("agent", model=scripted(ModelError("gone")), plugins=[plugin])])
-    result = await runtime.run("agent", "go", thread="t")
+    result = await runtime.run("agent", "go", thread="t", check=False)
     types = [e.type for e in await log_of(runtime, "t")]
     assert (types[0], types[-2:]) == ("run_start", ["step_end", "run_finish"])
     assert ended == [("done", Failed("ModelError", "gone"))]

@@ -351,7 +351,7 @@ async def test_handoff_to_unknown_agent_is_refused(scripted: Scripted) -> None:
         async def run_start(self, ctx: Step) -> None:
             ctx.handoff("nobody")
 
-    result = await Runtime([Agent("a", model=scripted(), plugins=[Lost()])]).run("a", "go")
+    result = await Runtime([Agent("a", model=scripted(), plugins=[Lost()])]).run("a", "go", check=False)
     assert isinstance(result.termination, Failed)
     assert "unknown agent 'nobody'" in result.termination.message
     with pytest.raises(ConfigurationError, match="handoff 'nobody' is not an agent"):

@@ -16,10 +16,11 @@ from wakeful.loop.moves import Execute, SuspendRun
 from wakeful.state import KeyRegistry, State
 from wakeful.stores import ThreadRecord, ThreadView
 from wakeful.tools import Terms, reply_of
+from wakeful.types.calls import Call
 from wakeful.types.content import Text
 from wakeful.types.events import RunFinish, StepEnd, ToolCallDone, ToolCallResumed, ToolCallSuspended
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, Cancelled, Waiting
+from wakeful.types.runs import Cancelled, Waiting
 
 from .helpers import reply_text
 from .views import ME, NOW, acting, ledger, move, record, ticket

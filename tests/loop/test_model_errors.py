@@ -33,7 +33,7 @@ AT_ONCE = RetryPolicy(backoff=0)
 
 async def run(runtime: Runtime) -> Any:
     """Run on thread `t`."""
-    return await soon(runtime.run("agent", "go", thread="t"))
+    return await soon(runtime.run("agent", "go", thread="t", check=False))
 
 
 # -- failing -------------------------------------------------------------------------------------------------
@@ -69,7 +69,8 @@ async def test_thread_is_usable_after_failed_run(scripted: Scripted) -> None:
 
 
 async def test_unexpected_exception_names_model(scripted: Scripted) -> None:
-    runtime = Runtime([Agent("agent", model=scripted(OSError("no route"), name="acme-1"))])
+    model = scripted(OSError("no route"), name="acme-1")
+    runtime = Runtime([Agent("agent", model=model, expose_errors=True)])
     result = await run(runtime)
     assert result.termination == Failed("ModelError", "model 'acme-1' failed: OSError: no route")
 

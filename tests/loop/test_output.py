@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import Struct
 
-from wakeful import Agent, Limits, Runtime, TokenBudget, Turn, Usage, WindowPolicy, call
+from wakeful import (
+    Agent,
+    ConfigurationError,
+    Limits,
+    Message,
+    Runtime,
+    TokenBudget,
+    Turn,
+    Usage,
+    WindowPolicy,
+    call,
+    tool,
+)
 from wakeful.context import count_tokens
+from wakeful.errors import NoOutput, OutputRejected, RunFailed
 from wakeful.models import CallDeltaChunk, CallStartChunk, ModelFacts, StopChunk, TextChunk
+from wakeful.plugins import HookContext
+from wakeful.stores import Commit, Committed, MemoryStore
 from wakeful.types.runs import Failed, NaturalEnd, Stopped
 
 from .helpers import Scripted, Spy, assert_settled, assert_valid_history, outcomes, soon, spying
@@ -26,7 +42,7 @@ ROME = '{"name": "Rome", "people": 2700000}'
 
 async def run(runtime: Runtime, text: str = "go") -> Any:
     """Run on thread `t`, and check that it is at rest."""
-    result = await soon(runtime.run("agent", text, thread="t"))
+    result = await soon(runtime.run("agent", text, thread="t", check=False))
     await assert_settled(runtime, "t")
     return result
 
@@ -58,7 +74,9 @@ async def test_output_repairs_are_limited(scripted: Scripted) -> None:
     result = await run(runtime)
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "OutputInvalid"
-    assert (result.text, result.output) == ("c", None)
+    assert result.text == "c"
+    with pytest.raises(RunFailed, match="OutputInvalid"):
+        _ = result.output
 
 
 async def test_zero_repairs_means_none(scripted: Scripted) -> None:
@@ -82,14 +100,17 @@ async def test_answer_at_limit_is_no_output(scripted: Scripted) -> None:
     tools = [spying(Spy(), "act")]
     agent = Agent("agent", model=scripted(expensive), output=str, stop=[TokenBudget(100)], tools=tools)
     result = await run(Runtime([agent]))
-    assert (result.text, result.output) == ("half", None)
+    assert result.text == "half"
+    with pytest.raises(NoOutput, match=r"stopped by token_budget: .*; its last answer is in \.text"):
+        _ = result.output
 
 
 async def test_output_is_read_after_suspension(scripted: Scripted) -> None:
     tools = [spying(Spy(), "ask", approval=True)]
     runtime = Runtime([Agent("agent", model=scripted(call("ask"), "no", ROME), output=City, tools=tools)])
     result = await runtime.run("agent", "go", thread="t")
-    assert result.output is None
+    with pytest.raises(NoOutput, match="it is waiting"):
+        _ = result.output
     result = await runtime.resume(result.run_id, result.tickets[0].approve())
     assert result.output == City("Rome", 2_700_000)
 
@@ -224,3 +245,94 @@ async def test_broken_call_with_other_stop_is_reported_to_model(scripted: Script
     result = await run(runtime)
     assert (result.text, spy.ran) == ("sorry", [])
     assert await outcomes(runtime, result.run_id) == {"act": "error"}
+
+
+# -- validators ------------------------------------------------------------------------------------------------
+
+
+def is_inhabited(output: City, ctx: HookContext) -> None:
+    if output.people == 0:
+        raise OutputRejected(f"nobody lives in {output.name}; name another city")
+
+
+async def test_rejected_output_goes_back_to_the_model(scripted: Scripted) -> None:
+    model = scripted('{"name": "Pripyat", "people": 0}', '{"name": "Rome", "people": 2700000}')
+    runtime = Runtime([Agent("agent", model=model, output=City, validators=[is_inhabited])])
+    result = await runtime.run("agent", "go")
+    assert (result.output, result.steps) == (City("Rome", 2_700_000), 2)
+    said = model.requests[1].messages[-1]
+    assert said.text == "That answer was rejected: nobody lives in Pripyat; name another city\nAnswer again."
+    assert said.visibility == "internal"
+
+
+async def test_rejections_are_bounded_by_the_repairs(scripted: Scripted) -> None:
+    model = scripted(*['{"name": "Pripyat", "people": 0}'] * 2)
+    agent = Agent("agent", model=model, output=City, validators=[is_inhabited], limits=Limits(repairs=1))
+    result = await Runtime([agent]).run("agent", "go", check=False)
+    assert isinstance(result.termination, Failed)
+    assert result.termination.error == "OutputRejected"
+
+
+async def test_text_is_validated_by_async_functions_in_order(scripted: Scripted) -> None:
+    seen: list[tuple[str, str]] = []
+
+    async def first(output: str, ctx: HookContext[str]) -> None:
+        seen.append((output, ctx.deps))
+        if output == "short":
+            raise OutputRejected("say more")
+
+    async def second(output: str, ctx: HookContext) -> None:
+        seen.append(("second", output))
+
+    model = scripted("short", "long enough")
+    runtime = Runtime([Agent("agent", model=model, validators=[first, second])], deps="the deps")
+    assert (await runtime.run("agent", "go")).output == "long enough"
+    assert seen == [("short", "the deps"), ("long enough", "the deps"), ("second", "long enough")]
+
+
+async def test_calls_and_misfits_are_not_validated(scripted: Scripted) -> None:
+    seen: list[City] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = scripted(call("look"), "no JSON", '{"name": "Rome", "people": 1}')
+    agent = Agent(
+        "agent", model=model, output=City, tools=[look], validators=[lambda city, ctx: seen.append(city)]
+    )
+    assert (await Runtime([agent]).run("agent", "go")).steps == 3
+    assert seen == [City("Rome", 1)]
+
+
+async def test_rejection_is_committed_with_its_answer(scripted: Scripted) -> None:
+    """So a committed answer is never judged twice, whichever process continues the run."""
+    commits: list[list[str]] = []
+
+    class Watched(MemoryStore):
+        async def commit(self, commit: Commit) -> Committed:
+            commits.append([entry.role for entry in commit.log if isinstance(entry, Message)])
+            return await super().commit(commit)
+
+    model = scripted('{"name": "Pripyat", "people": 0}', ROME)
+    await run(Runtime([Agent("agent", model=model, output=City, validators=[is_inhabited])], store=Watched()))
+    assert ["assistant", "user"] in commits
+
+
+async def test_failing_validator_ends_the_run(scripted: Scripted) -> None:
+    def broken(output: str, ctx: HookContext) -> None:
+        raise ValueError("oops")
+
+    result = await Runtime([Agent("agent", model=scripted("hi"), validators=[broken])]).run(
+        "agent", "go", check=False
+    )
+    assert isinstance(result.termination, Failed)
+    assert (result.termination.error, "validator 'broken'" in result.termination.text) == ("HookFailed", True)
+
+
+def test_wrong_validators_are_refused(scripted: Scripted) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Runtime([Agent("agent", model=scripted(), validators=[lambda output: None, 3])])  # pyright: ignore
+    assert "is called with the output and a context" in refused.value.problems[0]
+    assert refused.value.problems[1].startswith("agent 'agent': validators has 3")

@@ -35,7 +35,7 @@ DOWN = ModelUnavailable("down")
 def started(model: Any, clock: FakeClock | None = None, **options: Any) -> tuple[Runtime, asyncio.Task[Any]]:
     """A run that is under way on thread `t`."""
     runtime = Runtime([Agent("agent", model=model, **options)], clock=clock)
-    return runtime, asyncio.create_task(runtime.run("agent", "go", thread="t"))
+    return runtime, asyncio.create_task(runtime.run("agent", "go", thread="t", check=False))
 
 
 async def asked(model: ScriptedModel, times: int) -> None:
@@ -172,7 +172,7 @@ async def test_cancelled_caller_ends_backoff_and_keeps_text() -> None:
 async def test_agent_retry_policy_overrides_runtimes(scripted: Scripted) -> None:
     impatient = Agent("agent", model=scripted(DOWN), retry=RetryPolicy(retries=0))
     runtime = Runtime([impatient], retry=RetryPolicy(retries=5))
-    assert isinstance((await soon(runtime.run("agent", "go"))).termination, Failed)
+    assert isinstance((await soon(runtime.run("agent", "go", check=False))).termination, Failed)
 
 
 async def test_stop_policy_replaces_retry_count(scripted: Scripted) -> None:
@@ -317,7 +317,8 @@ async def test_idle_timeout_doubles_with_reasoning() -> None:
     assert (await soon(run)).text == "a"
 
 
-async def test_idle_timeout_restarts_within_answer_timeout() -> None:
+@pytest.mark.parametrize("settings", [ModelSettings(), ModelSettings(timeout=170)], ids=["policy", "settings"])
+async def test_idle_timeout_restarts_within_answer_timeout(settings: ModelSettings) -> None:
     clock = FakeClock()
 
     class Slow:
@@ -332,8 +333,8 @@ async def test_idle_timeout_restarts_within_answer_timeout() -> None:
                 yield TextChunk(".")
 
     model = Slow()
-    policy = RetryPolicy(idle_timeout=60, answer_timeout=170, stream_retries=0)
-    runtime, run = started(model, clock, retry=policy)
+    policy = RetryPolicy(idle_timeout=60, answer_timeout=900 if settings.timeout else 170, stream_retries=0)
+    runtime, run = started(model, clock, retry=policy, settings=settings)
     await until(lambda: model.asked)
     await clock.advance(169)
     assert not run.done()

@@ -73,7 +73,8 @@ async def test_tool_exception_is_reported_to_model(
     bad = tool(name="bad")(fail if sync else fail_later)
     calls = [call("bad"), *[call(other) for other in besides]]
     model = scripted(calls, "I see")
-    runtime = Runtime([Agent("agent", model=model, tools=[bad, *[spying(Spy(), o) for o in besides]])])
+    tools = [bad, *[spying(Spy(), o) for o in besides]]
+    runtime = Runtime([Agent("agent", model=model, tools=tools, expose_errors=True)])
     result = await soon(runtime.run("agent", "go", thread="t"))
     assert (result.text, result.termination) == ("I see", NaturalEnd())
     reply = next(r for r in await replies_on(runtime, "t") if r.name == "bad")
@@ -90,7 +91,8 @@ async def test_first_errors_of_group_are_reported(scripted: Scripted) -> None:
         inner = ExceptionGroup("inner", [KeyError("k")])
         raise ExceptionGroup("all", [inner, *[ValueError(str(n)) for n in range(6)]])
 
-    runtime = Runtime([Agent("agent", model=scripted(call("gathers"), "done"), tools=[gathers])])
+    model = scripted(call("gathers"), "done")
+    runtime = Runtime([Agent("agent", model=model, tools=[gathers], expose_errors=True)])
     await runtime.run("agent", "go", thread="t")
     (reply,) = await replies_on(runtime, "t")
     assert reply_text(reply) == (
@@ -105,7 +107,8 @@ async def test_error_without_text_is_reported_by_name(scripted: Scripted) -> Non
         """Wait too long."""
         raise TimeoutError
 
-    runtime = Runtime([Agent("agent", model=scripted(call("wait"), "I see"), tools=[wait])])
+    model = scripted(call("wait"), "I see")
+    runtime = Runtime([Agent("agent", model=model, tools=[wait], expose_errors=True)])
     await runtime.run("agent", "go", thread="t")
     (reply,) = await replies_on(runtime, "t")
     assert reply_text(reply) == "TimeoutError"
@@ -160,7 +163,7 @@ async def test_failing_reducer_spares_siblings(scripted: Scripted) -> None:
     assert (result.text, result.termination) == ("done", NaturalEnd())
     told = [(r.error, reply_text(r)) for r in await replies_on(runtime, "t")]
     assert [error for error, _ in told] == [None, "state", None, "state", None]
-    assert "state key 'tally': its reducer failed: ValueError: a tally only grows" in told[1][1]
+    assert "state key 'tally': its reducer failed: ValueError: unexpected error, reference" in told[1][1]
     assert told[-1] == (None, "3")
     await assert_settled(runtime, "t")
 

@@ -85,7 +85,7 @@ async def test_failed_delegate_is_error_result(scripted: Scripted) -> None:
     (reply,) = await replies_on(runtime, "t")
     assert reply.error == "failed"
     assert "child did not complete (failed)" in reply_text(reply)
-    assert "no route" in reply_text(reply)
+    assert "OSError: unexpected error, reference " in reply_text(reply)
 
 
 async def test_waiting_delegate_suspends_parent(
@@ -395,7 +395,7 @@ async def test_child_events_are_not_in_parent_log(scripted: Scripted) -> None:
 
 async def test_failed_child_of_failed_parent_leaves_everything_closed(scripted: Scripted) -> None:
     runtime = family(scripted(ASK, OSError("also gone")), scripted(OSError("gone")))
-    result = await runtime.run("agent", "go", thread="t")
+    result = await runtime.run("agent", "go", thread="t", check=False)
     assert isinstance(result.termination, Failed)
     for run in await runtime.runs.list():
         await assert_settled(runtime, run.thread_id)

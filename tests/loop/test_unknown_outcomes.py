@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeful import Agent, MemoryStore, Runtime, call, tool
+from wakeful import Agent, Approval, MemoryStore, Runtime, call, tool
 from wakeful.errors import InvalidDecision
 from wakeful.testing import FakeClock
 from wakeful.tools import Done, NotDone, UnknownOutcome
@@ -165,7 +165,7 @@ async def test_model_is_informed_without_unknown_ask(scripted: Scripted) -> None
 
 
 async def test_unknown_ask_deadline_never_reruns(scripted: Scripted) -> None:
-    scene = Scene(scripted, approval=True, deadline=3600, on_deadline="approve", assignee="ann")
+    scene = Scene(scripted, approval=True, deadline=3600, on_deadline="approve", unknown=Approval("ann"))
     ticket = await scene.begin()
     assert (ticket.assignee, ticket.on_deadline) == ("ann", "deny")
     async with scene.runtime:

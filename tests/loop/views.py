@@ -7,9 +7,10 @@ from typing import Any
 from wakeful import Decision, Limits
 from wakeful.loop import Rules, RunView, Tree
 from wakeful.loop.moves import Move, next_move
+from wakeful.types.calls import Call
 from wakeful.types.inbox import DecisionItem, InboxItem, InputItem, TaskItem
 from wakeful.types.messages import user_message
-from wakeful.types.runs import Call, Identity, RunRecord, TaskRecord
+from wakeful.types.runs import Identity, RunRecord, TaskRecord
 from wakeful.types.tickets import Ticket
 
 ME = Identity("r", "t", "agent", "r")

@@ -113,6 +113,30 @@ async def test_pending_delivery_is_taken_over(place: Place) -> None:
         await eventually(lambda: office.got)
 
 
+class Stuck:
+    """A transport that never ends."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+
+    async def deliver(self, message: OutboundMessage) -> None:
+        self.reached.set()
+        await asyncio.Event().wait()
+
+
+async def test_closed_runtime_gives_delivery_back(place: Place) -> None:
+    stuck, clock = Stuck(), FakeClock()
+    turns = [send(to_agent("mail:ann")), send(to_agent("mail:bob")), "sent"]
+    async with opened(stuck, place(), *turns, clock=clock) as runtime:
+        await runtime.run("a", "go", thread="t")
+        await stuck.reached.wait()
+        # The courier took one or both, depending on when it looked.
+        assert runtime.workers.id in [relay.owner for relay in await runtime.store.relays()]
+    office = Office()
+    async with opened(office, place(), clock=clock):
+        await eventually(lambda: len(office.got) == 2)  # The clock stands still: no lease ends.
+
+
 async def test_slow_delivery_fails() -> None:
     class Silent:
         async def deliver(self, message: OutboundMessage) -> None:

@@ -10,12 +10,16 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from backends.helpers import REMOTE
+from backends.helpers import Scripted as Far
 from delegation.conftest import Place
-from loop.helpers import Hold, Scripted, holding, replies_on, reply_text, soon
-from wakeful import Agent, MailPolicy, MemoryStore, Runtime, ScriptedModel, call
+from loop.helpers import Hold, Scripted, holding, replies_on, reply_text, soon, until
+from wakeful import Agent, Delegate, MailPolicy, MemoryStore, Runtime, ScriptedModel, call
 from wakeful.errors import InvalidArguments
+from wakeful.messaging import DeliveryPolicy
 from wakeful.messaging.tools import SendTool
-from wakeful.stores import Commit
+from wakeful.stores import Commit, Committed
+from wakeful.testing import FakeClock
 from wakeful.tools import value_fault
 from wakeful.types import OutboundMessage
 from wakeful.types.codec import decode
@@ -68,6 +72,11 @@ WRONG = [
     ({"to": {"relation": "child", "name": ""}}, "child requires 'name'"),
     ({"to": {"relation": "agent", "agent_id": "a"}}, "agent requires 'thread_id'"),
     ({"to": {"relation": "aunt"}}, "unknown relation 'aunt'"),
+    ({"message": 3}, "missing 'to'"),
+    ({"to": {"name": "x"}, "message": 3}, "missing 'to.relation'"),
+    ({"to": {"relation": "child"}, "message": 3}, "child requires 'name'"),
+    ({"to": {"relation": "agent"}, "message": 3}, "agent requires 'thread_id'"),
+    ({"to": {"relation": "aunt"}, "message": 3}, "unknown relation 'aunt'"),
     ({"to": PARENT}, "missing 'message'"),
     ({"to": PARENT, "message": 3}, "missing 'message'"),
 ]
@@ -75,6 +84,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "error"), WRONG)
 def test_seed_4_2_argument_errors_come_in_their_order(arguments: dict[str, Any], error: str) -> None:
+    """Of several errors, the first in the row's order is reported. Unknown fields are refused by the schema."""
     with pytest.raises(InvalidArguments) as raised:
         SendTool().bind(arguments)
     assert str(raised.value).startswith(error)
@@ -153,14 +163,24 @@ def task(task_id: str, **fields: Any) -> TaskRecord:
 
 async def test_seed_4_4_child_is_found_by_id_first_then_by_name() -> None:
     store = MemoryStore()
-    model = ScriptedModel([send({"relation": "child", "name": "one"}), "done"])
-    runtime = Runtime([lead(model), Agent("child", model=ScriptedModel(["ok"] * 9))], store=store)
-    tasks = [task("two", name="one"), task("one", name="two")]
+    names = [send({"relation": "child", "name": name}) for name in ("one", "solo", "over")]
+    runtime = Runtime(
+        [lead(ScriptedModel([names, "done"])), Agent("child", model=ScriptedModel(["ok"] * 9))], store=store
+    )
+    tasks = [
+        task("two", name="one"),
+        task("one", name="two"),
+        task("three", name="solo"),
+        task("four", name="over", status="completed"),
+    ]
     await store.commit(Commit("t", Identity("r0", "t", "lead", "r0"), version=0, tasks=tasks))
     await runtime.run("lead", "go", thread="t")
     await done(runtime, "sub-one")
-    assert await read(runtime, "sub-one") == ["hello"]
-    assert await store.load("sub-two") is None
+    await done(runtime, "sub-three")
+    assert await read(runtime, "sub-one") == ["hello"]  # The id, and not another's name.
+    assert await read(runtime, "sub-three") == ["hello"]  # The name, where no task has that id.
+    assert [await store.load(f"sub-{name}") for name in ("two", "four")] == [None, None]
+    assert sorted(one["status"] for one in await receipts(runtime, "t")) == ["accepted", "accepted", "failed"]
     await runtime.close()
 
 
@@ -216,6 +236,22 @@ async def test_seed_4_8_ended_child_is_unavailable(fields: dict[str, Any], error
     assert (receipt["status"], receipt["error"]) == ("failed", error)
 
 
+async def test_seed_4_8_remote_child_is_unavailable() -> None:
+    """A remote child has no inbox here, whatever thread mirrors it."""
+    store, backend = MemoryStore(), Far(capabilities=REMOTE)
+    model = ScriptedModel([send({"relation": "child", "name": "one"}), "done"])
+    delegates = [Delegate("far", background=True)]
+    runtime = Runtime([Agent("lead", model, delegates=delegates), Agent("far", backend=backend)], store=store)
+    remote = task("one", agent_id="far", remote=True)
+    await store.commit(Commit("t", Identity("r0", "t", "lead", "r0"), version=0, tasks=[remote]))
+    await runtime.run("lead", "go", thread="t")
+    (receipt,) = await receipts(runtime, "t")
+    assert (receipt["status"], receipt["error"], receipt["message_id"]) == ("failed", "recipient_unavailable", "")
+    assert await store.load("sub-one") is None
+    assert backend.requests == []
+    await runtime.close()
+
+
 async def test_seed_4_8_child_that_takes_no_messages_denies_permission(scripted: Scripted) -> None:
     hold = Hold()
     agents = [
@@ -265,7 +301,7 @@ async def test_seed_4_9_parent_needs_parent_thread(scripted: Scripted) -> None:
     assert (receipt["status"], receipt["error"]) == ("failed", "recipient_unavailable")
 
 
-async def test_seed_4_9_and_10_parent_thread_gets_message_from_caller(place: Place, scripted: Scripted) -> None:
+async def test_seed_4_9_parent_thread_gets_message_from_caller(place: Place, scripted: Scripted) -> None:
     agents = [
         lead(ScriptedModel([background(), *["heard"] * 9])),
         Agent("child", model=scripted(send(PARENT, "half done"), "fine")),
@@ -281,6 +317,36 @@ async def test_seed_4_9_and_10_parent_thread_gets_message_from_caller(place: Pla
         assert message.producer is not None
         assert (message.producer.agent_id, message.producer.sender_thread_id) == ("child", task.target_thread)
         assert (message.producer.root_run_id, message.producer.hops) == (result.run_id, 1)
+
+
+class Sent(MemoryStore):
+    """Keeps the messages of agents that were committed to an inbox."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[InputItem] = []
+
+    async def commit(self, commit: Commit) -> Committed:
+        self.items += [i for i in commit.inbox if isinstance(i, InputItem) and i.message.producer is not None]
+        return await super().commit(commit)
+
+
+async def test_seed_4_10_parent_is_the_thread_of_the_caller(scripted: Scripted) -> None:
+    """The caller names no agent; here the item names the agent of the parent's thread, which answers."""
+    store = Sent()
+    agents = [
+        lead(ScriptedModel([background(), *["heard"] * 9])),
+        Agent("child", model=scripted(send(PARENT, "half done"), "fine")),
+    ]
+    async with Runtime(agents, store=store) as runtime:
+        await soon(runtime.run("lead", "go", thread="t"))
+        (item,) = store.items
+        assert (item.thread_id, item.agent_id) == ("t", "lead")
+        assert item.message.producer is not None
+        assert item.message.producer.agent_id == "child"
+        assert {run.agent_id for run in await runtime.runs.list(thread="t")} == {"lead"}
+        (receipt,) = await receipts(runtime, item.message.producer.sender_thread_id or "")
+        assert (receipt["status"], receipt["message_id"]) == ("accepted", item.message.id)
 
 
 @pytest.mark.parametrize(("named", "runs_as"), [("", "first"), ("second", "second"), (None, "first")])
@@ -323,6 +389,31 @@ class Failing:
     async def deliver(self, message: OutboundMessage) -> None:
         self.tried.append(message)
         raise ConnectionError("nobody there")
+
+
+async def test_seed_4_13_undelivered_message_is_dead_lettered(scripted: Scripted) -> None:
+    """Each failure is retried after a backoff by the clock; then the message is listed, and replayed by its id."""
+    clock, failing = FakeClock(), Failing()
+    agent = Agent("a", model=scripted(send(to_agent("mail:ann")), "sent"), mail=MailPolicy(to=("outside:mail:*",)))
+    delivery = DeliveryPolicy(attempts=3, backoff=1.0)
+    runtime = Runtime([agent], transports={"mail": failing}, clock=clock, delivery=delivery)
+    async with runtime:
+        await runtime.run("a", "go", thread="t")
+        (receipt,) = await receipts(runtime, "t")
+        assert receipt["status"] == "accepted"
+        for attempt, pause in enumerate((0, 1, 2), 1):
+            await clock.advance(pause)
+            await soon(until(lambda attempt=attempt: len(failing.tried) == attempt))
+            async with asyncio.timeout(60):
+                while (await runtime.store.relays())[0].attempts < attempt:
+                    await asyncio.sleep(0)
+            assert (await runtime.store.relays())[0].status == ("live" if attempt < 3 else "dead")
+        (letter,) = await runtime.mail.dead_letters()
+        assert (letter.id, letter.attempts) == (receipt["message_id"], 3)
+        assert letter.error == "ConnectionError: nobody there"
+        await runtime.mail.replay(letter.id)
+        await soon(until(lambda: len(failing.tried) == 4))
+        assert {message.id for message in failing.tried} == {letter.id}
 
 
 async def test_seed_4_13_and_14_failing_transport_is_no_tool_error(place: Place, scripted: Scripted) -> None:

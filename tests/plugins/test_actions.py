@@ -167,7 +167,9 @@ async def test_failed_action_is_set_aside_and_rolled_back(scripted: Scripted) ->
         ctx.schedule("fail", "luck", phase="step_start")
         ctx.schedule("job", Job("fine"), phase="step_start")
 
-    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, at("run_start", 0, both)])])
+    runtime = Runtime(
+        [Agent("agent", model=scripted("ok"), plugins=[works, at("run_start", 0, both)], expose_errors=True)]
+    )
     result = await runtime.run("agent", "go", thread="t")
     assert result.termination == NaturalEnd()
     assert await stored(runtime) == b'["fine"]'
@@ -184,7 +186,9 @@ async def test_run_continues_when_all_actions_fail(scripted: Scripted) -> None:
         for number in range(5):
             ctx.schedule("fail", f"{number}" * 30_000, phase="step_start")
 
-    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, at("run_start", 0, many)])])
+    runtime = Runtime(
+        [Agent("agent", model=scripted("ok"), plugins=[works, at("run_start", 0, many)], expose_errors=True)]
+    )
     result = await runtime.run("agent", "go", thread="t")
     assert result.termination == NaturalEnd()
     assert [name for name, _ in works.failed] == ["fail"]
@@ -201,7 +205,7 @@ async def test_failed_action_with_lone_surrogate_is_set_aside(scripted: Scripted
             raise RuntimeError("\ud83d")
 
     hook = at("run_start", 0, lambda ctx: ctx.schedule("half", None, phase="step_start"))
-    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, Half(), hook])])
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, Half(), hook], expose_errors=True)])
     assert (await runtime.run("agent", "go", thread="t")).termination == NaturalEnd()
     assert works.failed == [("half", "RuntimeError: \ufffd")]
 
@@ -215,7 +219,9 @@ async def test_action_with_failing_reducer_is_set_aside(scripted: Scripted) -> N
     assert result.termination == NaturalEnd()
     assert await stored(runtime) == b'["good"]'
     assert [name for name, _ in works.failed] == ["job"]
-    assert "bad is not allowed" in works.failed[0][1]
+    (detail,) = await runtime.runs.errors(result.run_id)
+    assert detail.reference in works.failed[0][1]
+    assert "bad is not allowed" in detail.text
 
 
 async def test_invalid_payload_is_set_aside(scripted: Scripted) -> None:
@@ -236,7 +242,7 @@ async def test_action_may_end_run(scripted: Scripted) -> None:
 @pytest.mark.parametrize("phase", ["gate_tool", "nope", "activate"])
 async def test_action_for_passive_phase_is_refused(scripted: Scripted, phase: str) -> None:
     plugins = [Works(), at("run_start", 0, jobs("a", phase=phase))]
-    result = await Runtime([Agent("agent", model=scripted(), plugins=plugins)]).run("agent", "go")
+    result = await Runtime([Agent("agent", model=scripted(), plugins=plugins)]).run("agent", "go", check=False)
     assert isinstance(result.termination, Failed)
     assert "not a phase that acts" in result.termination.message
 
@@ -324,7 +330,9 @@ async def test_failed_notice_handler_does_not_stop_others(scripted: Scripted, ph
 
     works = Works()
     step = 0 if phase == "run_start" else 1
-    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[works, at(phase, step, tell)])])
+    runtime = Runtime(
+        [Agent("agent", model=scripted("ok"), plugins=[works, at(phase, step, tell)], expose_errors=True)]
+    )
     result = await runtime.run("agent", "go", thread="t")
     assert result.termination == NaturalEnd()
     assert works.told == ["one", "two"]
@@ -352,6 +360,8 @@ async def test_notice_handler_cannot_write(scripted: Scripted) -> None:
 
 async def test_unencodable_payload_is_refused(scripted: Scripted) -> None:
     odd = at("run_start", 0, lambda ctx: ctx.notify("tell", object()))
-    result = await Runtime([Agent("agent", model=scripted(), plugins=[Works(), odd])]).run("agent", "go")
+    result = await Runtime([Agent("agent", model=scripted(), plugins=[Works(), odd])]).run(
+        "agent", "go", check=False
+    )
     assert isinstance(result.termination, Failed)
     assert "the payload for 'tell' can't be encoded as JSON" in result.termination.message

@@ -147,7 +147,7 @@ async def test_gate_changes_to_arguments_are_local(scripted: Scripted) -> None:
 
 async def test_unencodable_supplied_result_is_plugin_error(scripted: Scripted) -> None:
     runtime, _ = gated(scripted, Spy(), lambda ctx: ctx.supply(object()), turns=[call("act")])
-    result = await runtime.run("agent", "go", thread="t")
+    result = await runtime.run("agent", "go", thread="t", check=False)
     assert isinstance(result.termination, Failed)
     assert "gate of plugin 'gate0' supplied a bad result" in result.termination.message
     await assert_settled(runtime, "t")
@@ -167,7 +167,7 @@ async def test_gate_cannot_write_state(scripted: Scripted) -> None:
             return None
 
     agent = Agent("agent", model=scripted(call("act")), tools=[spying(Spy(), "act")], plugins=[Writes()])
-    result = await Runtime([agent]).run("agent", "go")
+    result = await Runtime([agent]).run("agent", "go", check=False)
     assert isinstance(result.termination, Failed)
     assert "write in before_tool" in result.termination.message
 

@@ -97,7 +97,8 @@ class Bench:
         for writer in writers:
             ctx = self.context()
             act(writer, ctx)
-            self.apply(ctx.command)
+            if ctx.command is not None:
+                self.apply(ctx.command)
 
     def values(self) -> dict[str, list[str]]:
         """The values of all keys."""
@@ -138,7 +139,7 @@ def test_conflicting_hooks_rerun_once(writers: list[Writer]) -> None:
     first = order_of(writers)[: len(writers)]
     late = [w.name for w in first if w not in _batch(writers)]
     assert bench.ran == [w.name for w in writers] + late
-    assert len(bench.applied) == len(writers)
+    assert len(bench.applied) == len([writer for writer in writers if writer.keys])
 
 
 def _batch(writers: list[Writer]) -> list[Writer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from loop.helpers import Scripted, Spy, assert_settled, events_of, spying
 from wakeful import (
     Agent,
+    FunctionModel,
     ModelError,
     Plugin,
     Principal,
     RetryPolicy,
     Runtime,
+    SqliteStore,
     StateKey,
     ToolContext,
     Turn,
@@ -34,6 +37,7 @@ from wakeful.plugins import (
     RunEnd,
     Step,
 )
+from wakeful.stores import Commit, Committed
 from wakeful.types.events import StateDelta
 from wakeful.types.runs import EndRequested, NaturalEnd
 
@@ -141,22 +145,58 @@ class Word(StateKey[str, str]):
 
 
 async def test_hooks_of_phase_share_one_snapshot(scripted: Scripted) -> None:
-    barrier = asyncio.Barrier(3)
     seen: list[str] = []
 
-    def meets(label: str) -> Plugin:
+    def writes(label: str) -> Plugin:
         async def hook(self: Plugin, ctx: Step) -> None:
-            seen.append(ctx.state[Word])
-            await barrier.wait()
-            seen.append(ctx.state[Word])
+            if ctx.state[Word] == "seeded":  # Not when it runs again.
+                seen.append(label)
+            await asyncio.sleep(0)
+            ctx.update(Word, label)
 
         return type(label, (Plugin,), {"step_start": hook})()
 
     runtime = Runtime(
-        [Agent("agent", model=scripted("ok"), plugins=[meets("A"), meets("B"), meets("C")])], keys=[Word]
+        [Agent("agent", model=scripted("ok"), plugins=[writes("A"), writes("B"), writes("C")])], keys=[Word]
     )
     await runtime.run("agent", "go", state={Word: "seeded"})
-    assert seen == ["seeded"] * 6
+    assert seen == ["A", "B", "C"]
+
+
+async def test_hooks_of_phase_run_in_the_task_of_the_run(scripted: Scripted) -> None:
+    tasks: list[Any] = []
+
+    def notes(label: str) -> Plugin:
+        async def hook(self: Plugin, ctx: Step) -> None:
+            tasks.append(asyncio.current_task())
+
+        return type(label, (Plugin,), {"step_start": hook})()
+
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=[notes("A"), notes("B")])])
+    await runtime.run("agent", "go")
+    assert len(tasks) == 2
+    assert len(set(tasks)) == 1
+
+
+async def test_concurrent_hooks_run_side_by_side_first(scripted: Scripted) -> None:
+    barrier = asyncio.Barrier(2)
+    seen: list[str] = []
+
+    def meets(label: str) -> Plugin:
+        async def hook(self: Plugin, ctx: Step) -> None:
+            await barrier.wait()
+            seen.append(f"met on {ctx.state[Word]}")
+
+        return type(label, (Plugin,), {"step_start": hook, "concurrent": True})()
+
+    class InTurn(Plugin):
+        async def step_start(self, ctx: Step) -> None:
+            seen.append("in turn")
+
+    plugins = [InTurn(), meets("A"), meets("B")]
+    runtime = Runtime([Agent("agent", model=scripted("ok"), plugins=plugins)], keys=[Word])
+    await runtime.run("agent", "go", state={Word: "seeded"})
+    assert seen == ["met on seeded", "met on seeded", "in turn"]
 
 
 async def test_hook_writes_are_visible_in_next_phase(scripted: Scripted) -> None:
@@ -343,3 +383,94 @@ async def test_hook_context_is_unusable_after_hook(scripted: Scripted, late: Any
     with pytest.raises(UsageError, match="the hook of this context has ended"):
         late(kept[0])
     assert (kept[0].step, kept[0].run.run_id) == (1, result.run_id)
+
+
+# -- costs ---------------------------------------------------------------------------------------------------
+
+
+class Counted(SqliteStore):
+    """Counts commits."""
+
+    commits = 0
+
+    async def commit(self, commit: Commit) -> Committed:
+        self.commits += 1
+        return await super().commit(commit)
+
+
+class StepHooks(Plugin):
+    """Four hooks of a step that do nothing."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"{type(self).__name__}-{number}"
+
+    async def step_start(self, ctx: Step) -> None:
+        pass
+
+    async def before_inference(self, ctx: BeforeInference) -> None:
+        pass
+
+    async def after_inference(self, ctx: AfterInference) -> None:
+        pass
+
+    async def step_end(self, ctx: Step) -> None:
+        pass
+
+
+class AllHooks(StepHooks):
+    async def before_tool(self, ctx: BeforeTool) -> None:
+        pass
+
+    async def after_tool(self, ctx: AfterTool) -> None:
+        pass
+
+
+async def count_commits(path: Path, plugins: list[Plugin]) -> int:
+    """The commits of a run of three steps, two of them with a call."""
+
+    def answer(request: Any) -> Any:
+        return "done" if len(request.messages) == 5 else call("look")
+
+    store = Counted(path / f"{len(plugins)}.db")
+    agent = Agent("agent", model=FunctionModel(answer), tools=[spying(Spy(), "look")])
+    async with Runtime([agent], plugins=plugins, store=store) as runtime:
+        assert (await runtime.run("agent", "go")).steps == 3
+    return store.commits
+
+
+async def test_plugins_cost_one_commit_a_step(tmp_path: Path) -> None:
+    bare = await count_commits(tmp_path, [])
+    assert await count_commits(tmp_path, [StepHooks(number) for number in range(20)]) <= bare + 3
+
+
+async def test_commits_are_independent_of_plugin_count(tmp_path: Path) -> None:
+    """All hooks of a phase run after one commit, so it is the number of phases that counts."""
+    one = await count_commits(tmp_path, [AllHooks(0)])
+    assert await count_commits(tmp_path, [AllHooks(number) for number in range(20)]) == one
+
+
+async def test_tool_hooks_change_their_own_copies(scripted: Scripted) -> None:
+    seen: list[Any] = []
+
+    class Changing(Plugin):
+        async def before_tool(self, ctx: BeforeTool) -> None:
+            seen.append((ctx.arguments["place"], ctx.call.arguments["place"]))
+            ctx.arguments["place"] = ctx.call.arguments["place"] = "changed"
+            seen.append((ctx.arguments["place"], ctx.call.arguments["place"]))
+
+        async def after_tool(self, ctx: AfterTool) -> None:
+            seen.append(ctx.call.arguments["place"])
+
+    class Second(Changing):
+        pass
+
+    @tool
+    async def visit(place: str) -> str:
+        """Visit a place."""
+        seen.append(place)
+        return place
+
+    agent = Agent("agent", model=scripted(call("visit", place="Rome"), "done"), tools=[visit])
+    await Runtime([agent], plugins=[Changing(), Second()]).run("agent", "go")
+    both = [("Rome", "Rome"), ("changed", "changed")]
+    assert seen == [*both, *both, "Rome", "Rome", "Rome"]

@@ -59,7 +59,7 @@ async def said(runtime: Runtime) -> list[str]:
 
 async def busy(runtime: Runtime, hold: Hold, text: str = "one") -> asyncio.Task[Any]:
     """A run on thread `t` that waits at the hold."""
-    task = asyncio.create_task(runtime.run("agent", text, thread="t"))
+    task = asyncio.create_task(runtime.run("agent", text, thread="t", check=False))
     await soon(hold.reached.wait())
     return task
 

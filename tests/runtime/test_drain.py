@@ -40,7 +40,7 @@ async def test_drain_finishes_open_step_and_hands_run_over(scripted: Scripted, t
     await asyncio.sleep(0)
     hold.released.set()
     assert await soon(draining) == 0
-    with pytest.raises(RuntimeClosed, match="goes on where the store is served"):
+    with pytest.raises(RuntimeClosed, match="another process on the store continues it"):
         await soon(run)
     assert (await runtime.runs.calls((await runtime.runs.list())[0].id))[0].outcome == "ok"
     (dispatch,) = await runtime.workers.dispatches()

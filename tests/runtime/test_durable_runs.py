@@ -99,7 +99,7 @@ class Faltering(SqliteStore):
 async def test_run_end_is_retried_without_another_model_call(tmp_path: Path, scripted: Scripted) -> None:
     store = Faltering(tmp_path / "app.db")
     async with Runtime([Agent("agent", model=scripted("done"))], store=store) as runtime:
-        result = await runtime.run("agent", "go", thread="t")
+        result = await runtime.run("agent", "go", thread="t", check=False)
         kinds = [type(event).__name__ for event in await store.events("t")]
     assert result.status == "done"
     assert kinds.count("RunFinish") == 1
@@ -341,7 +341,7 @@ def failing_once() -> FunctionModel:
 async def test_failed_run_retries_from_last_committed_step(opens: Opens) -> None:
     spy, model = Spy(), failing_once()
     async with opens(Agent("agent", model=model, tools=[spying(spy, "look")])) as runtime:
-        failed = await runtime.run("agent", "go", thread="t")
+        failed = await runtime.run("agent", "go", thread="t", check=False)
         assert isinstance(failed.termination, Failed)
     async with opens(Agent("agent", model=model, tools=[spying(spy, "look")])) as runtime:
         result = await runtime.runs.retry(failed.run_id)
@@ -357,7 +357,7 @@ async def test_failed_run_is_retried_by_worker_of_its_agent(opens: Opens) -> Non
     agent = Agent("agent", model=model, tools=[spying(spy, "look")])
     other = Agent("agent", model=FunctionModel(lambda request: "not here"), tools=[note])
     async with opens(agent) as worker, opens(other, execute=False) as front:
-        failed = await worker.run("agent", "go", thread="t")
+        failed = await worker.run("agent", "go", thread="t", check=False)
         assert isinstance(failed.termination, Failed)
         result = await soon(front.runs.retry(failed.run_id))
         assert (result.text, result.termination, spy.ran) == ("done", NaturalEnd(), ["look"])
@@ -366,7 +366,7 @@ async def test_failed_run_is_retried_by_worker_of_its_agent(opens: Opens) -> Non
 
 async def test_only_last_failed_run_of_thread_can_be_retried(opens: Opens) -> None:
     async with opens(Agent("agent", model=failing_once(), tools=[spying(Spy(), "look")])) as runtime:
-        failed = await runtime.run("agent", "go", thread="t")
+        failed = await runtime.run("agent", "go", thread="t", check=False)
         done = await runtime.run("agent", "go on", thread="t")
         with pytest.raises(RunNotFailed, match="hasn't failed"):
             await runtime.runs.retry(done.run_id)

@@ -153,7 +153,6 @@ async def test_deltas_have_absolute_offsets_and_join_to_message(scripted: Script
         for delta in recorder.of(kind):
             if delta.message_id == answer.id:
                 assert delta.offset == len(joined)
-                assert delta.cursor == f"{delta.seq}.0.{delta.offset + len(delta.delta)}"
                 joined += delta.delta
         assert joined == text
     assert answer.text == "Héllo there"
@@ -177,7 +176,7 @@ async def busy_thread(scripted: Scripted) -> Runtime:
     await runtime.resume(first.run_id, first.tickets[0].approve())
     await runtime.run("agent", "again", thread="t")
     await runtime.run("agent", "supersede", thread="t")
-    await runtime.run("agent", "fail", thread="t")
+    await runtime.run("agent", "fail", thread="t", check=False)
     return runtime
 
 

@@ -90,13 +90,14 @@ CALLS: dict[str, Callable[[Runtime], Any]] = {
     "delete": lambda r: r.threads.delete("t"),
     "import_thread": lambda r: r.threads.import_([]),
     "prune": lambda r: r.threads.prune(Retention()),
-    "parked_problems": lambda r: r.runs.check_parked(),
+    "check_parked": lambda r: r.runs.check_parked(),
     "spawn": lambda r: r.tasks.spawn("agent", "go"),
     "task": lambda r: r.tasks.get("x"),
     "tasks": lambda r: r.tasks.list("t"),
     "schedule": lambda r: r.schedules.put("daily", "agent", "go", cron="@daily"),
     "schedules": lambda r: r.schedules.list(),
     "unschedule": lambda r: r.schedules.delete("daily"),
+    "usage": lambda r: r.usage(),
     "pause": lambda r: r.runs.pause("r"),
     "dead_letters": lambda r: r.mail.dead_letters(),
     "relays": lambda r: r.mail.relays(),
@@ -160,15 +161,20 @@ async def test_tenants_handle_reaches_no_other_tenant_and_no_lifetime(scripted: 
     assert isinstance(acme, TenantRuntime)
     assert not isinstance(acme, Runtime)
     public = {name for name in dir(acme) if not name.startswith("_")}
-    assert not public & {"tenant", "close", "as_worker", "drain"}
+    assert not public & {"tenant", "close", "as_worker", "override", "drain"}
     assert not hasattr(acme.workers, "drain")
-    assert {name for name in dir(Runtime) if not name.startswith("_")} - public == {"tenant", "close", "as_worker"}
+    assert {name for name in dir(Runtime) if not name.startswith("_")} - public == {
+        "tenant",
+        "close",
+        "as_worker",
+        "override",
+    }
 
 
 def test_runtime_has_few_public_attributes(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
-    verbs = "run run_sync start stream resume resume_sync cancel send events wait close tenant as_worker"
-    nouns = "runs threads tickets tasks mail schedules workers agents store"
+    verbs = "run run_sync start stream resume resume_sync cancel send events wait close tenant as_worker override"
+    nouns = "usage runs threads tickets tasks mail schedules workers agents store"
     assert {name for name in dir(runtime) if not name.startswith("_")} == {*verbs.split(), *nouns.split()}
 
 

@@ -47,16 +47,16 @@ def crash(_: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", ["tool", "hook", "model"])
-async def test_failure_in_result_is_logged_at_debug(
+async def test_exposed_failure_is_logged_at_debug(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     agents = {
-        "tool": lambda: Agent("agent", model=scripted(call("boom"), "ok"), tools=[boom]),
-        "hook": lambda: Agent("agent", model=scripted(), plugins=[Failing()]),
-        "model": lambda: Agent("agent", model=FunctionModel(crash)),
+        "tool": lambda: Agent("agent", model=scripted(call("boom"), "ok"), tools=[boom], expose_errors=True),
+        "hook": lambda: Agent("agent", model=scripted(), plugins=[Failing()], expose_errors=True),
+        "model": lambda: Agent("agent", model=FunctionModel(crash), expose_errors=True),
     }
     with caplog.at_level(logging.DEBUG, "wakeful"):
-        await Runtime([agents[kind]()]).run("agent", "go")
+        await Runtime([agents[kind]()]).run("agent", "go", check=False)
     (record,) = [r for r in caplog.records if r.exc_info is not None]
     assert (record.name, record.levelname) == ("wakeful", "DEBUG")
     assert caplog.text.count("Traceback") == (2 if kind == "hook" else 1)  # The hook's own, and ours around it.

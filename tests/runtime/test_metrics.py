@@ -9,12 +9,13 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from loop.helpers import Scripted, soon
-from wakeful import Agent, Runtime, SqliteStore
+from wakeful import Agent, Principal, Runtime, SqliteStore
 from wakeful.bus import MemoryBus
 from wakeful.dispatch import Metrics
 from wakeful.dispatch.metrics import TENANTS
 from wakeful.errors import Conflict, StaleFence, StoreUnavailable
-from wakeful.server import Auth, app
+from wakeful.identity import Caller, Tokens
+from wakeful.server import app
 from wakeful.stores import Backlog, QueueSeen, Tally
 
 
@@ -33,7 +34,7 @@ async def test_worker_counts_claims_and_commits(tmp_path: Path, scripted: Script
         found = values(await worker.workers.metrics_text())
     await front.close()
     assert found["wakeful_claims_total"] == found["wakeful_runs_started_total"] == 2
-    assert found['wakeful_runs_finished_total{status="naturalend"}'] == 2
+    assert found['wakeful_runs_finished_total{status="natural_end"}'] == 2
     assert found["wakeful_dispatch_latency_seconds_count"] == 2
     assert found["wakeful_first_step_latency_seconds_count"] == 2
     assert found["wakeful_first_step_latency_seconds_sum"] > found["wakeful_dispatch_latency_seconds_sum"]
@@ -114,7 +115,10 @@ def test_tenant_label_is_escaped() -> None:
 
 def test_metrics_need_authorization_but_probes_do_not(tmp_path: Path, scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())], store=tmp_path / "a.db")
-    served = app(runtime, auth=Auth(tokens={"secret": "ann"}))
+    served = app(
+        runtime,
+        auth=Tokens(tokens={"secret": Caller(principal=Principal("ann"), scopes=frozenset(["cluster:read"]))}),
+    )
     with TestClient(served) as client:
         assert client.get("/healthz").text == "alive\n"
         assert (client.get("/readyz").status_code, client.get("/readyz").text) == (200, "ready\n")

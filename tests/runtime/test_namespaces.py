@@ -75,8 +75,8 @@ def test_agents_are_a_mapping_with_their_tools() -> None:
     assert [spec.name for spec in runtime.agents.tools("a")] == ["pay"]
 
 
-def test_wrong_call_names_the_runtime_and_no_internal_class() -> None:
+async def test_wrong_call_names_the_runtime_and_no_internal_class() -> None:
     runtime = Runtime([Agent("a", model=ScriptedModel([]))])
     for handle in (runtime, runtime.tenant("acme")):
-        with pytest.raises(TypeError, match=r"^Runtime\.run\(\) got an unexpected keyword argument 'threat'"):
-            handle.run("a", "go", threat="t")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"^Runtime\.run\(\.\.\.\) has no argument 'threat'"):
+            await handle.run("a", "go", threat="t")  # type: ignore[call-arg]

@@ -28,7 +28,7 @@ from wakeful import (
     call,
     tool,
 )
-from wakeful.dispatch import parked_problems, submit_decision
+from wakeful.dispatch import check_parked
 from wakeful.errors import CannotResume
 from wakeful.types.events import RunStart
 from wakeful.types.runs import Cancelled
@@ -328,7 +328,7 @@ async def test_orphan_of_missing_agent_can_be_cancelled(make: Make, caplog: pyte
 async def test_decision_stays_pending_until_code_is_back(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     ticket = await parked(make(refund))
     runtime = make(other)
-    await submit_decision(runtime.store, ticket.approve(), 1)
+    await runtime.tickets.submit(ticket.approve())
     async with runtime:
         while "can't go on" not in caplog.text:
             await asyncio.sleep(0.001)
@@ -352,7 +352,7 @@ async def test_parked_runs_are_checked_by_page(make: Make, monkeypatch: pytest.M
         await runtime.run("agent", "go", thread=f"t{number}")
     await runtime.close()
     async with make(other) as runtime:
-        found = await parked_problems(runtime._scope.env.registry, runtime.store)
+        found = await check_parked(runtime._scope.env.registry, runtime.store)
     assert [problem.thread_id for problem in found] == ["t4", "t3", "t2", "t1", "t0"]
     assert {problem.agent_id for problem in found} == {"agent"}
 

@@ -165,7 +165,9 @@ async def test_remote_start_keeps_capacity_limit(tmp_path: Path) -> None:
         await soon(asyncio.gather(*[front.send(f"t{n}", "hi", agent="agent") for n in range(6)]))
         await eventually(lambda: now == 2)
         hold.released.set()
-        await eventually(lambda: worker.workers.metrics.text().count('finished_total{status="naturalend"} 6') == 1)
+        await eventually(
+            lambda: worker.workers.metrics.text().count('finished_total{status="natural_end"} 6') == 1
+        )
         assert most == 2
 
 
@@ -176,7 +178,9 @@ async def test_remote_start_queues_behind_pending_input(tmp_path: Path, scripted
         await silent._scope.shared.signals.close()  # Nobody hears of what it sends.
         await silent.send("t", "first", agent="agent")
         await soon(front.send("t", "second", agent="agent"))
-        await eventually(lambda: worker.workers.metrics.text().count('finished_total{status="naturalend"} 2') == 1)
+        await eventually(
+            lambda: worker.workers.metrics.text().count('finished_total{status="natural_end"} 2') == 1
+        )
         assert [m.text for m in await front.store.messages("t")] == ["first", "one", "second", "two"]
 
 
@@ -219,7 +223,9 @@ async def test_remote_start_follows_policy_of_busy_thread(tmp_path: Path) -> Non
         await soon(front.send("t", "second", agent="agent"))
         assert [one.text for one in await front.mail.pending("t")] == ["second"]
         hold.released.set()
-        await eventually(lambda: worker.workers.metrics.text().count('finished_total{status="naturalend"} 2') == 1)
+        await eventually(
+            lambda: worker.workers.metrics.text().count('finished_total{status="natural_end"} 2') == 1
+        )
         assert [m.text for m in await front.store.messages("t")] == ["first", "to first", "second", "to second"]
 
 

@@ -29,11 +29,10 @@ from wakeful import (
     call,
     tool,
 )
-from wakeful.dispatch import submit_decision
 from wakeful.errors import Conflict, InvalidDecision, StaleFence, TicketClosed, UnknownTicket
 from wakeful.plugins import GateTool
 from wakeful.stores import Commit, Committed, Fence, settled
-from wakeful.types.events import TicketReassigned, ToolCallSuspended
+from wakeful.types.events import TicketChanged, ToolCallSuspended
 from wakeful.types.inbox import decisions_in
 from wakeful.types.runs import Cancelled
 
@@ -78,11 +77,11 @@ async def waiting(runtime: Runtime, thread: str = "t") -> Any:
 
 async def test_submitted_answer_is_refused_when_another_was_first(spy: Spy) -> None:
     agent = Agent("agent", model=ScriptedModel([call("act")]), tools=[approved(spy)])
-    runtime = Runtime([agent], store=SlowStore())
-    ticket = await waiting(runtime)
-    store = runtime.store
+    store = SlowStore()
+    ticket = await waiting(Runtime([agent], store=store))
+    runtime = Runtime([agent], store=store)
 
-    left = [submit_decision(store, given, 1) for given in (ticket.approve(), ticket.deny("no"))]
+    left = [runtime.tickets.submit(given) for given in (ticket.approve(), ticket.deny("no"))]
     first, second = await asyncio.gather(*left, return_exceptions=True)
 
     assert first == ticket
@@ -418,7 +417,7 @@ async def test_schema_applies_to_first_mode_only(make: Make, spy: Spy) -> None:
 async def test_submitted_answer_is_applied_by_worker(make: Make, spy: Spy) -> None:
     ticket = await waiting(make(approved(spy)))
     runtime = make(approved(spy))
-    await submit_decision(runtime.store, Decision(ticket.id, mode="proceed", principal_id="ann"), 5)
+    await runtime.tickets.submit(Decision(ticket.id, mode="proceed", principal_id="ann", at=5))
     await runtime.close()
     assert spy.ran == []
     async with make(approved(spy)) as runtime:
@@ -432,12 +431,12 @@ async def test_submitted_answer_is_applied_by_worker(make: Make, spy: Spy) -> No
 async def test_first_submitted_answer_counts_before_it_is_applied(make: Make, spy: Spy) -> None:
     ticket = await waiting(make(approved(spy)))
     runtime = make(approved(spy))
-    first = Decision(ticket.id, "deny", principal_id="ann", reason="no")
-    await submit_decision(runtime.store, first, 1_700_000_000_000)
-    await submit_decision(runtime.store, first, 1_700_000_000_000)
+    first = Decision(ticket.id, "deny", principal_id="ann", reason="no", at=1_700_000_000_000)
+    await runtime.tickets.submit(first)
+    await runtime.tickets.submit(first)
     told = r"denied by ann at 2023-11-14 22:13:20 UTC: no\)"
-    with pytest.raises(TicketClosed, match=told + ", and its run will resume with that"):
-        await submit_decision(runtime.store, Decision(ticket.id, mode="proceed", principal_id="bob"), 1)
+    with pytest.raises(TicketClosed, match=told + ", and no run has taken that answer yet"):
+        await runtime.tickets.submit(Decision(ticket.id, mode="proceed", principal_id="bob"))
     with pytest.raises(TicketClosed, match=told):
         await runtime.tickets.answer(ticket.id, True)  # The run goes on with the first.
     await runtime.close()
@@ -448,9 +447,9 @@ async def test_submitted_answer_is_validated(make: Make) -> None:
     ticket = await waiting(make(typed))
     runtime = make(typed)
     with pytest.raises(InvalidDecision, match=r"\$\.amount"):
-        await submit_decision(runtime.store, ticket.answer({"amount": "x", "on": "2026-11-16"}), 1)
+        await runtime.tickets.submit(ticket.answer({"amount": "x", "on": "2026-11-16"}))
     with pytest.raises(UnknownTicket):
-        await submit_decision(runtime.store, Decision("nope"), 1)
+        await runtime.tickets.submit(Decision("nope"))
     stored = await runtime.store.load("t")
     assert stored is not None
     assert stored.inbox == ()
@@ -483,10 +482,10 @@ async def test_submitted_invalid_arguments_keep_ticket_open(
     ):
         runtime = make(pay, model=FunctionModel(paying))
         left = ticket.edit(wrong)
-        await submit_decision(runtime.store, left, 1)
+        await runtime.tickets.submit(left)
         async with runtime:
             await soon(taken_in(runtime))
-            await submit_decision(runtime.store, left, 1)  # The same one again is refused once.
+            await runtime.tickets.submit(left)  # The same one again is refused once.
             await soon(taken_in(runtime))
             asked = await runtime.store.ticket(ticket.id)
         assert asked is not None
@@ -506,7 +505,7 @@ async def test_submitted_invalid_arguments_keep_ticket_open(
 async def test_answer_counts_after_invalid_submitted_answer(make: Make) -> None:
     ticket = await waiting(make(pay, model=FunctionModel(paying)))
     runtime = make(pay, model=FunctionModel(paying))
-    await submit_decision(runtime.store, ticket.edit({"amount": 5}), 1)
+    await runtime.tickets.submit(ticket.edit({"amount": 5}))
     assert (await soon(runtime.tickets.answer(ticket.id, True))).status == "done"
     assert [reply_text(reply) for reply in await replies_on(runtime, "t")] == ["paid 3"]
     suspended = [event.ticket.message for event in await events_of(runtime, "t", ToolCallSuspended)]
@@ -526,7 +525,7 @@ async def test_reassigned_ticket_keeps_its_new_assignee(make: Make, spy: Spy) ->
         (decision,) = await runtime.tickets.decisions(ticket.id)
         assert (decision.verdict, decision.value) == ("reassign", "bob")
         assert (decision.principal_id, decision.reason, decision.at > 0) == ("ann", "on holiday", True)
-        (event,) = await events_of(runtime, "t", TicketReassigned)
+        (event,) = await events_of(runtime, "t", TicketChanged)
         assert (event.ticket, event.decision, event.call_id) == (moved, decision, ticket.call_id)
         record = await runtime.runs.get(ticket.run_id)
         assert record.status == "waiting"
@@ -540,7 +539,7 @@ async def test_reassigned_ticket_keeps_its_new_assignee(make: Make, spy: Spy) ->
 async def test_reassignment_is_refused_after_submitted_answer(make: Make, spy: Spy) -> None:
     ticket = await waiting(make(approved(spy)))
     runtime = make(approved(spy))
-    await submit_decision(runtime.store, Decision(ticket.id, mode="proceed", principal_id="ann"), 1)
+    await runtime.tickets.submit(Decision(ticket.id, mode="proceed", principal_id="ann"))
     with pytest.raises(TicketClosed, match=r"answered before \(approved by ann .* nothing was changed"):
         await runtime.tickets.reassign(ticket.id, "bob")
     assert await runtime.store.ticket(ticket.id) == ticket
@@ -556,7 +555,7 @@ async def test_repeated_reassignment_counts_once(make: Make, spy: Spy) -> None:
             assert moved.assignee == "bob"
         assert len(await runtime.tickets.decisions(ticket.id)) == 1
         for wrong in ("", " ", None, 3):
-            with pytest.raises(UsageError, match="by a text"):
+            with pytest.raises(UsageError, match="a ticket is given to user:<id>"):
                 await runtime.tickets.reassign(ticket.id, wrong)  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -64,6 +65,42 @@ def test_unknown_option_of_sync_call_is_named_with_nearest() -> None:
     ):
         runtime.resume_sync("r", anwsers={})
     assert runtime.run_sync("a", "hello", thread="t").text == "hi"
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong", "meant"),
+    [
+        ("run", "thread_id", "thread"),
+        ("run", "conversation_id", "thread"),
+        ("start", "message_history", "thread"),
+        ("send", "thread_id", "thread"),
+        ("resume", "anwsers", "answers"),
+        ("wait", "run", "run_id"),
+        ("threads.messages", "thread_id", "thread"),
+        ("runs.list", "user", ""),
+        ("tickets.answer", "ticket", "ticket_id"),
+        ("tasks.spawn", "agent", "target"),
+        ("mail.pending", "thread_id", "thread"),
+    ],
+)
+async def test_unknown_keyword_of_verb_is_named(verb: str, wrong: str, meant: str) -> None:
+    runtime = Runtime([Agent("a", model=ScriptedModel([]))])
+    function = attrgetter(verb)(runtime)
+    assert inspect.iscoroutinefunction(function)
+    with pytest.raises(WrongArguments) as raised:
+        await function(**{wrong: "x"})
+    hint = f"did you mean {meant!r}?" if meant else "it has "
+    assert f"{'Runtime' if '.' not in verb else 'runtime'}.{verb}(...) has no argument {wrong!r}; {hint}" in str(
+        raised.value
+    )
+
+
+def test_unknown_keyword_of_stream_is_named() -> None:
+    runtime = Runtime([Agent("a", model=ScriptedModel([]))])
+    with pytest.raises(WrongArguments, match=r"Runtime.events\(...\) has no argument 'cursor'; .* 'after'"):
+        runtime.events("t", cursor="1")  # type: ignore[call-arg]
+    with pytest.raises(WrongArguments, match=r"Runtime.stream\(...\) has no argument 'session_id'; .* 'thread'"):
+        runtime.stream("a", "hi", session_id="1")  # type: ignore[call-arg]
 
 
 def test_unknown_keywords_are_all_named_when_none_is_near() -> None:

@@ -101,7 +101,7 @@ async def test_prune_refuses_future_time() -> None:
         ("tools", "echo", "tools is a list, not 'echo'"),
         ("delegates", "b", "delegates is a list"),
         ("delegates", [echo()], "; give its id, 'agent'"),
-        ("instructions", 123, "instructions is a str"),
+        ("instructions", 123, "instructions is a text, a function"),
         ("settings", {"temperature": 1}, "settings is a ModelSettings"),
         ("limits", {"steps": 1}, "limits is a Limits"),
         ("limits", Limits(steps="5"), "Limits: Expected `int`, got `str`"),  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_agents_fields_are_checked_by_kind(field: str, value: Any, told: str) ->
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"approval": "yes"}, "approval is True, False or a function"),
+        ({"approval": "yes"}, "approval is True, False, an Approval"),
         ({"max_result_bytes": -1}, "max_result_bytes is positive"),
         ({"timeout": "1"}, "timeout is in seconds"),
     ],
@@ -354,7 +354,7 @@ async def test_hook_raising_base_exception_leaves_no_open_run(error: Any, phase:
     bad = type("Bad", (Plugin,), {phase: fail})()
     runtime = Runtime([Agent("agent", model=FunctionModel(lambda r: "hi"), plugins=[bad])])
     try:
-        result = await runtime.run("agent", "go", thread="t")
+        result = await runtime.run("agent", "go", thread="t", check=False)
     except KeyboardInterrupt:
         assert error is KeyboardInterrupt
     else:
@@ -543,8 +543,9 @@ async def test_failure_text_with_lone_surrogate_ends_run(error: type[Exception],
     def fails(_: Any) -> str:
         raise error("can't read caf\udce9")
 
-    async with Runtime([Agent("a", model=FunctionModel(fails))], store=tmp_path / "a.db") as runtime:
-        result = await runtime.run("a", "x", thread="t")
+    agent = Agent("a", model=FunctionModel(fails), expose_errors=True)
+    async with Runtime([agent], store=tmp_path / "a.db") as runtime:
+        result = await runtime.run("a", "x", thread="t", check=False)
         assert isinstance(result.termination, Failed)
         assert "can't read caf" in result.termination.message.encode().decode()
         assert (await runtime.runs.get(result.run_id)).status == "done"

@@ -18,8 +18,9 @@ from postgres_suite import connected, schema_of
 
 from conformance.store_suite import Writer, die, item, record, ticket, waiting
 from postgres_server import fresh_store
-from wakeful.stores import COUNTED, MAX_ATTEMPTS, Commit, Fence, QueueSeen, Tally, overview
+from wakeful.stores import COUNTED, MAX_ATTEMPTS, Commit, Fence, QueueSeen, Tally
 from wakeful.stores.postgres.text import postgres_text
+from wakeful.stores.sql import overview
 from wakeful.stores.sql.store import SqlStore
 from wakeful.stores.sqlite import SqliteStore
 from wakeful.stores.sqlite import store as sqlite

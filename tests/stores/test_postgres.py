@@ -37,6 +37,7 @@ from wakeful.stores.codec.packer import BLOB_BYTES
 from wakeful.stores.postgres import PostgresStore
 from wakeful.stores.postgres.connections import Retry
 from wakeful.stores.sql.schema import VERSION
+from wakeful.types import Request
 from wakeful.types.runs import Principal
 
 # -- claims ---------------------------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ def test_invalid_schema_name_is_refused(name: Any) -> None:
     ("setting", "said"),
     [
         ("default_transaction_read_only = on", "read-only"),
-        ("lock_timeout = '10ms'", "rows that somebody else holds"),
+        ("lock_timeout = '10ms'", "rows that another session has locked"),
     ],
 )
 async def test_session_with_bad_settings_is_not_reused(setting: str, said: str) -> None:
@@ -351,7 +352,7 @@ async def test_text_is_stored_exactly(odd: str) -> None:
             log=[message(odd)],
             state=[StateWrite(odd, b'"v"')],
             inbox=[item(odd, odd, message=message(odd)), item("other", f"{odd} too")],
-            request=f"{odd} again",
+            request=Request(f"{odd} again"),
             identity=identity(odd, odd),
         )
         view = await writer.view()
@@ -360,7 +361,7 @@ async def test_text_is_stored_exactly(odd: str) -> None:
         assert await texts(store, odd) == [odd]
         assert (await store.run(odd)) == record(odd, odd)
         with pytest.raises(DuplicateRequest) as caught:
-            await writer.write(request=f"{odd} again")
+            await writer.write(request=Request(f"{odd} again"))
         assert caught.value.run_id == odd
         assert sorted(thread.id for thread in await store.threads()) == sorted([odd, f"{odd} too"])
 

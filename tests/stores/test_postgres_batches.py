@@ -8,14 +8,16 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from postgres_suite import beside, connected, schema_of, texts, waits_for_a_lock
 
 from conformance.store_suite import Writer, call, due_threads, identity, item, message, record, step
 from postgres_server import fresh_store
 from wakeful.errors import Conflict, DuplicateRequest, InboxMoved, StaleFence, WakefulError
-from wakeful.stores import Chunk, Commit, Committed, Fence, Store
+from wakeful.stores import Chunk, Commit, Committed, Fence, Records, Store
 from wakeful.stores.postgres import PostgresStore
 from wakeful.stores.postgres.queue import MANY
+from wakeful.types import ApiKey, Request
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.messages import Message
 
@@ -112,7 +114,7 @@ async def test_batch_writes_the_rows_that_lone_commits_write(calls: int) -> None
             async def at_once(work: Sequence[Any], is_batch: bool = is_batch) -> list[Any]:
                 return list(await asyncio.gather(*work)) if is_batch else [await one for one in work]
 
-            found = await at_once([begin(w, request=f"q-{w.thread_id}") for w in writers])
+            found = await at_once([begin(w, request=Request(f"q-{w.thread_id}")) for w in writers])
             chunk = Chunk("answer-t1", 0, 0, "text", "an")
             await writers[1].write(identity=identity_of(writers[1]), chunks=[chunk])
             await store.commit(Commit("t2", inbox=[item("waiting", "t2", agent_id="agent")]))
@@ -131,7 +133,7 @@ async def test_batch_writes_the_rows_that_lone_commits_write(calls: int) -> None
 async def test_texts_are_kept_as_they_are(odd: str) -> None:
     async with fresh_store(tenant=odd) as store:
         writer = Writer(store, odd)
-        await writer.begin(odd, log=[message("go")], identity=identity(odd, odd), request=f"{odd} again")
+        await writer.begin(odd, log=[message("go")], identity=identity(odd, odd), request=Request(f"{odd} again"))
         assert (await writer.view()).thread.open_run_id == odd
         done = record(odd, odd, status="done", steps=1, finished_at=9)
         await writer.release(log=[message("done")], runs=[done], identity=identity(odd, odd), inbox_head=0)
@@ -142,7 +144,7 @@ async def test_texts_are_kept_as_they_are(odd: str) -> None:
         assert await store.run(odd) == done
         assert (await writer.view()).inbox == ()
         with pytest.raises(DuplicateRequest) as caught:
-            await Writer(store, "another").begin("other", request=f"{odd} again")
+            await Writer(store, "another").begin("other", request=Request(f"{odd} again"))
         assert caught.value.run_id == odd
 
 
@@ -218,11 +220,11 @@ async def test_worker_that_lost_its_thread_is_refused() -> None:
 async def test_existing_thread_run_and_request_are_found() -> None:
     async with fresh_store() as store:
         first = Writer(store)
-        await begin(first, request="q1")
+        await begin(first, request=Request("q1"))
         with pytest.raises(Conflict, match="owned by another"):
             await begin(Writer(store))
         with pytest.raises(DuplicateRequest) as repeated:
-            await begin(Writer(store, "t2"), request="q1")
+            await begin(Writer(store, "t2"), request=Request("q1"))
         assert repeated.value.run_id == "r-t1"
         await end(first)
         with pytest.raises(Conflict, match="at version 2, not 0"):
@@ -277,6 +279,32 @@ async def test_pending_items_make_the_thread_due_at_the_end_of_its_run() -> None
         assert await due_threads(store) == []
         await end(writer, inbox_head=1)
         assert await due_threads(store) == ["t1"]
+
+
+async def test_record_that_another_process_changes_is_refused() -> None:
+    async with fresh_store() as store, connected(schema_of(store)) as other:
+        key = ApiKey(id="k1", name="old", hash=b"", principal_id="ann")
+        await store.put(Records(put=[key]))
+        async with other.transaction():
+            await other.execute("UPDATE records SET revision = 2")
+            changing = asyncio.create_task(store.put(Records(put=[replace(key, revision=2)])))
+            await waits_for_a_lock(other)
+        with pytest.raises(Conflict, match="revision 2, not 1"):
+            await changing
+
+
+async def test_key_that_another_process_makes_is_refused() -> None:
+    async with fresh_store() as store, connected(schema_of(store)) as other:
+        key = ApiKey(id="k1", name="old", hash=b"", principal_id="ann")
+        await store.put(Records(put=[replace(key, id="k2")]))
+        async with other.transaction():
+            await other.execute(
+                "INSERT INTO records (tenant, kind, id, at, revision, payload) VALUES ('x', 'key', 'k1', 1, 1, '')"
+            )
+            making = asyncio.create_task(store.put(Records(put=[key])))
+            await waits_for_a_lock(other)
+        with pytest.raises(Conflict, match="belongs to another tenant"):
+            await making
 
 
 async def test_item_that_arrives_while_a_run_ends_is_seen() -> None:

@@ -12,13 +12,15 @@ from typing import Any, Literal
 import asyncpg
 import pytest
 from lossy_proxy import Proxy, proxied
+from msgspec.structs import replace
 from postgres_suite import connected, schema_of, texts, waits_for_a_lock
 
 from conformance.store_suite import Writer, due_threads, identity, item, message, record
 from postgres_server import fresh_store, server
 from wakeful.errors import Conflict, StaleFence, StoreUnavailable
-from wakeful.stores import About, Commit, Committed, Fence, Relay
+from wakeful.stores import About, Commit, Committed, Fence, Records, Relay
 from wakeful.stores.postgres import PostgresStore
+from wakeful.types import ApiKey, Request
 
 Lost = Literal["request", "reply"]
 LOST = pytest.mark.parametrize("lost", ["request", "reply"])
@@ -90,7 +92,7 @@ async def test_lost_steps_are_written_once_and_in_order(lost: Lost) -> None:
 async def test_lost_new_thread_is_made_once(lost: Lost) -> None:
     async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
         proxy.lose(lost, has("first"))
-        done = await Writer(far).begin(log=[message("first")], request="q1")
+        done = await Writer(far).begin(log=[message("first")], request=Request("q1"))
         assert proxy.lost.is_set()
         assert (done.version, done.head, done.epoch) == (1, 1, 1)
         assert await texts(near) == ["first"]
@@ -182,6 +184,21 @@ async def test_lost_relay_is_written_once(lost: Lost) -> None:
 
 
 @LOST
+async def test_lost_records_are_written_once(lost: Lost) -> None:
+    async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
+        old = ApiKey(id="k1", name="old", hash=b"", principal_id="ann")
+        await near.put(Records(put=[old, replace(old, id="k2")]))
+        proxy.lose(lost, has("k2"))
+        await far.put(
+            Records(
+                put=[replace(old, name="new", revision=2), replace(old, id="k3")], removed=[replace(old, id="k2")]
+            )
+        )
+        assert proxy.lost.is_set()
+        assert [(key.id, key.name) for key in await near.records(ApiKey)] == [("k3", "old"), ("k1", "new")]
+
+
+@LOST
 async def test_lost_title_is_written(lost: Lost) -> None:
     async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
         await Writer(near).write(message())
@@ -224,7 +241,9 @@ async def test_lost_batch_of_all_kinds_is_written_once(lost: Lost) -> None:
         await asyncio.gather(
             step_of(stepping, text),
             ending.release(log=[message(text)], runs=[done], identity=identity("r-t1", "t1")),
-            Writer(far, "new").begin("r3", log=[message(text)], identity=identity("r3", "new"), request="q"),
+            Writer(far, "new").begin(
+                "r3", log=[message(text)], identity=identity("r3", "new"), request=Request("q")
+            ),
             far.commit(Commit("inbox", inbox=[item("i", "inbox", message=message(text))])),
         )
         assert proxy.lost.is_set()

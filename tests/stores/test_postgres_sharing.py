@@ -14,6 +14,7 @@ from postgres_server import fresh_store
 from wakeful.errors import Conflict, DuplicateRequest, StaleFence
 from wakeful.stores import Commit, Fence, Retention
 from wakeful.stores.postgres import PostgresStore
+from wakeful.types import Request
 from wakeful.types.ids import new_id
 
 # -- several pools on one database ---------------------------------------------------------------------------
@@ -68,7 +69,7 @@ async def test_concurrent_request_of_two_pools_runs_once() -> None:
             done = await asyncio.gather(
                 *[
                     Writer(store, f"{name}{n}").write(
-                        message(), request=f"q{n}", identity=identity(f"r{name}{n}", f"{name}{n}")
+                        message(), request=Request(f"q{n}"), identity=identity(f"r{name}{n}", f"{name}{n}")
                     )
                     for store, name in ((one, "a"), (two, "b"))
                 ],

@@ -95,7 +95,16 @@ events = st.one_of(
     st.builds(StepEnd, *who, times),
     st.builds(ToolCallReady, *who, names, names, arguments),
     st.builds(ToolCallDone, *who, names, names, outcomes, names, st.sampled_from([None, "failed"])),
-    st.builds(InferenceComplete, *who, names, names, stops, usages, st.sampled_from([0, 7])),
+    st.builds(
+        InferenceComplete,
+        *who,
+        names,
+        names,
+        stops,
+        usages,
+        st.sampled_from([0, 7]),
+        st.sampled_from(["", "Be brief."]),
+    ),
     st.builds(Handoff, *who, names, names),
     st.builds(RunStart, *who, st.sampled_from(["new", "recover"]), st.sampled_from([(), ("model",)])),
     st.builds(

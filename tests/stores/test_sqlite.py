@@ -30,10 +30,10 @@ from wakeful.stores import Commit, Fence, StateWrite
 from wakeful.stores.sql import schema
 from wakeful.stores.sqlite import SqliteStore, Synchronous
 from wakeful.stores.sqlite import file as files
+from wakeful.types.calls import Call
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.inbox import CancelItem
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from wakeful.stores.sql import log as sql_log
 from wakeful.stores.sql import store as sql
 from wakeful.stores.sqlite import SqliteStore, claims
 from wakeful.stores.sqlite import store as sqlite
+from wakeful.types.calls import Call
 from wakeful.types.content import Text
 from wakeful.types.events import StepStart
 from wakeful.types.inbox import InputItem
 from wakeful.types.messages import Message, user_message
-from wakeful.types.runs import Call
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ async def test_view_uses_indexes(path: Path) -> None:
 async def test_window_is_read_from_its_end(path: Path) -> None:
     store = SqliteStore(path)
     newest = f"EXPLAIN QUERY PLAN {sql_log._OWN} DESC LIMIT ?"
-    steps = [row[3] for row in await store._query(newest, "default", "t1", 0, 20)]
-    assert [step for step in steps if "(thread=? AND seq>?)" in step]
+    steps = [row[3] for row in await store._query(newest, "default", "t1", 0, 999, 20)]
+    assert [step for step in steps if "(thread=? AND seq>? AND seq<?)" in step]
     assert not [step for step in steps if step.startswith(("SCAN", "USE TEMP B-TREE"))]
     await store.close()
 

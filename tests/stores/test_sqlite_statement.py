@@ -14,10 +14,11 @@ from sqlite_suite import run_of, told
 
 from wakeful.stores import Commit, Fence, MemoryStore, Store
 from wakeful.stores.sqlite import SqliteStore
+from wakeful.types.calls import Call
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.events import Event, StepEnd, StepStart
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, Waiting
+from wakeful.types.runs import Waiting
 
 NAMES = ["a", "b", "c"]
 # What could be taken for a number.

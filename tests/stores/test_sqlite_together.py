@@ -15,12 +15,12 @@ from wakeful.errors import StaleFence, StoreFull, StoreUnavailable
 from wakeful.stores import Chunk, Commit, Committed, Fence
 from wakeful.stores.sqlite import SqliteStore
 from wakeful.stores.sqlite.writer import MAX_BATCH
+from wakeful.types.calls import Call
 from wakeful.types.content import Text, ToolCall
 from wakeful.types.events import StepStart
 from wakeful.types.ids import new_id
 from wakeful.types.inbox import InputItem
 from wakeful.types.messages import Message, user_message
-from wakeful.types.runs import Call
 
 NAMES = ["a", "b", "c", "d"]
 

@@ -153,6 +153,8 @@ async def test_commit_during_close_is_refused(path: Path) -> None:
     names = ["a", "b", "c"]
     fences = {name: await owned(store, name) for name in names}
     work = [*[says(name, fences[name], "late") for name in names], begins("d", "close"), begins("e")]
+    with store._database.writer._lock:
+        pass  # The thread has let go of the connection, so that the event loop takes it.
     done = await asyncio.gather(*map(store.commit, work), return_exceptions=True)
     closing.join()
     assert {type(one) for one in done} == {Committed}

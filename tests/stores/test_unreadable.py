@@ -24,17 +24,19 @@ from conformance.store_suite import (
 )
 from wakeful import Agent, Runtime, ScriptedModel, SqliteStore
 from wakeful.errors import CorruptRow
-from wakeful.stores import About, Chunk, Commit, Relay, StateWrite, Store
+from wakeful.stores import About, Chunk, Commit, Records, Relay, StateWrite, Store
 from wakeful.stores.codec.packer import Packer
 from wakeful.stores.codec.reader import Reader
 from wakeful.stores.sql import payloads
 from wakeful.stores.sql.base import Script
 from wakeful.stores.sql.store import SqlStore
+from wakeful.types import ApiKey
+from wakeful.types.calls import Call
 from wakeful.types.codec import encode
 from wakeful.types.content import ToolCall
 from wakeful.types.events import ToolCallReady
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, RunRecord, TaskRecord, TaskRef
+from wakeful.types.runs import RunRecord, TaskRecord, TaskRef
 from wakeful.types.tickets import Decision
 
 T1 = "(SELECT no FROM threads WHERE id = 't1')"
@@ -152,6 +154,23 @@ async def test_check_names_unreadable_row(open_store: StoreFactory, table: str) 
         assert re.match(
             rf"thread 't1', table {table.strip()}: {name} can't be read \(.*delete the thread$", problem
         )
+
+
+async def test_check_names_unreadable_record(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        keys = [ApiKey(id=key_id, name="ci", hash=b"", principal_id="ann") for key_id in ("k1", "k2")]
+        await store.put(Records(put=keys[:1]))
+        await store.tenant("acme").put(Records(put=keys[1:]))
+        assert await check(store) == []
+        await spoil(store, "UPDATE records SET payload = ?")
+        first, second = sorted(await check(store))
+        assert re.match(r"table records: key k1 can't be read \(.*restore it from a backup$", first)
+        assert second.startswith("tenant 'acme', table records: key k2 can't be read")
+        for read in (store.record(ApiKey, "k1"), store.find_record(ApiKey, "k2")):
+            with pytest.raises(CorruptRow, match=r"^table records: key k\d can't be read"):
+                await read
+        await store.put(Records(put=[replace(keys[0], id="k3")]))
+        assert [key.id for key in await store.records(ApiKey)] == ["k3"]
 
 
 async def test_check_finds_missing_blob_of_any_tenant(open_store: StoreFactory) -> None:

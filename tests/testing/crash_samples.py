@@ -26,6 +26,10 @@ async def noted(site: CrashSite, *, effect: Any = "once", **options: Any) -> Non
     await runtime.close()
 
 
+async def repeated(site: CrashSite) -> None:
+    await noted(site, effect="idempotent", request_id="repeated")
+
+
 async def good(site: CrashSite) -> None:
     await noted(site, request_id="good")
 

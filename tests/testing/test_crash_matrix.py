@@ -15,9 +15,10 @@ from wakeful.stores import Store
 from wakeful.testing import CrashFailed, CrashSite, crash_matrix
 from wakeful.testing.crash import ModelRequested, find_violations
 from wakeful.testing.crash.invariants import check_call, check_requests, check_results
+from wakeful.types.calls import Call
 from wakeful.types.content import Text, ToolCall, ToolReply
 from wakeful.types.messages import Message
-from wakeful.types.runs import Call, Identity, RunRecord
+from wakeful.types.runs import Identity, RunRecord
 
 
 def test_crash_report_lists_every_kill_of_every_commit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +38,14 @@ def test_crash_report_lists_every_kill_of_every_commit(capsys: pytest.CaptureFix
         "   3  note: ok             ok       ok       ok",
         "   4  answer, run done     ok       ok       ok",
     ]
+
+
+def test_crash_report_lists_calls_that_ran_again() -> None:
+    report = crash_matrix(crash_samples.repeated, points=["before"])
+    again = "before commit 3 (note: ok): a call of note ran again (its effect is idempotent)"
+    assert report.repeats == [again]
+    assert str(report).splitlines()[-1] == f"  {again}"
+    assert crash_matrix(crash_samples.repeated, points=["before"], check=lambda site, store: None).repeats == []
 
 
 def test_crash_matrix_kills_resumed_process_when_twice() -> None:

@@ -198,7 +198,7 @@ LIVE = """
 
     async def ask():
         async with Runtime([Agent("a", model=Live())]) as runtime:
-            return await runtime.run("a", "go")
+            return await runtime.run("a", "go", check=False)
 """
 
 

@@ -364,7 +364,7 @@ async def test_supplied_result_keeps_tool_limit(scripted: Any) -> None:
 
 async def test_run_results_keep_tool_limit(scripted: Any) -> None:
     model = scripted([call("report"), call("broken"), call("raises")], "done")
-    async with Runtime([Agent("a", model=model, tools=[report, broken, raises])]) as runtime:
+    async with Runtime([Agent("a", model=model, tools=[report, broken, raises], expose_errors=True)]) as runtime:
         result = await runtime.run("a", "go", thread="t1")
         messages = await runtime.threads.messages("t1")
     replies = {m.reply.name: m.reply for m in messages if m.reply is not None}

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from type_strategies import json_values, texts, values_of
 
+from wakeful.errors import InvalidInput
+from wakeful.events import from_json
 from wakeful.stores import ThreadRecord
 from wakeful.types import codec
+from wakeful.types.calls import Call
 from wakeful.types.content import (
     Audio,
     Content,
@@ -41,7 +44,6 @@ from wakeful.types.limits import Limits, StopPolicy
 from wakeful.types.messages import Message, Producer, user_message
 from wakeful.types.requests import ModelSettings, OutputSpec, ToolSpec
 from wakeful.types.runs import (
-    Call,
     Cancelled,
     Identity,
     NaturalEnd,
@@ -182,12 +184,15 @@ FREE = {
     "data",
     "edited",
     "extra",
+    "input",
+    "location",
     "metadata",
     "output",
     "parameters",
     "patch",
     "payload",
     "raw",
+    "result",
     "schema",
     "seed",
     "state",
@@ -453,3 +458,20 @@ def test_call_runs_with_edited_arguments() -> None:
 
 def test_terminations_of_different_kinds_are_unequal() -> None:
     assert codec.decode(codec.encode(Cancelled("x")), Termination) == Cancelled("x") != Stopped("x")
+
+
+def test_event_json_is_one_line_and_read_back() -> None:
+    for sent in (
+        event("text_delta", message_id="m1", delta="a\nb é", attempt=0, offset=3),
+        event("sunrise", colour="red"),
+    ):
+        found = from_json(sent)
+        assert from_json(found.to_json()) == found
+        assert from_json(found.to_json().encode()) == found
+        assert found.to_json().splitlines() == [found.to_json()]
+
+
+@pytest.mark.parametrize("data", ["", "{", "[]", '{"type": "text_delta"}', b"\xff", "[" * 100_000])
+def test_json_of_no_event_is_refused(data: str | bytes) -> None:
+    with pytest.raises(InvalidInput, match="this isn't the JSON of an event"):
+        from_json(data)

@@ -11,9 +11,11 @@ from type_strategies import values_of
 
 from wakeful.types.events import (
     AnyEvent,
+    ArtifactAdded,
     Event,
     ReasoningDelta,
     ReasoningEncrypted,
+    ServerToolUpdate,
     TextDelta,
     ToolCallCancel,
     ToolCallDelta,
@@ -22,13 +24,15 @@ from wakeful.types.events import (
 
 EVENTS: tuple[Any, ...] = get_args(AnyEvent)
 DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
-BETWEEN = (ReasoningEncrypted, ToolCallStart, ToolCallCancel)
+BETWEEN = (ReasoningEncrypted, ArtifactAdded, ServerToolUpdate, ToolCallStart, ToolCallCancel)
 LIVE = {
     "activity_delta",
     "activity_snapshot",
     "messages_snapshot",
     "reasoning_delta",
     "reasoning_encrypted",
+    "artifact",
+    "server_tool",
     "state_snapshot",
     "stream_reset",
     "text_delta",
@@ -40,12 +44,18 @@ LIVE = {
 }
 
 
-@pytest.mark.parametrize("type_", DELTAS)
+@settings(max_examples=5)
+@given(values_of(TextDelta))
+def test_text_cursor_has_seq_attempt_and_end_offset(delta: TextDelta) -> None:
+    assert delta.cursor == f"{delta.seq}.{delta.attempt}.{delta.offset + len(delta.delta)}"
+
+
+@pytest.mark.parametrize("type_", [ReasoningDelta, ToolCallDelta])
 @settings(max_examples=5)
 @given(data=st.data())
-def test_delta_cursor_has_seq_attempt_and_end_offset(type_: Any, data: st.DataObject) -> None:
+def test_cursor_of_other_deltas_has_no_offset(type_: Any, data: st.DataObject) -> None:
     delta = data.draw(values_of(type_))
-    assert delta.cursor == f"{delta.seq}.{delta.attempt}.{delta.offset + len(delta.delta)}"
+    assert delta.cursor == f"{delta.seq}.{delta.attempt}.0"
 
 
 @pytest.mark.parametrize("type_", BETWEEN)

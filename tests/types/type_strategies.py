@@ -55,6 +55,8 @@ def _strategy(info: Any) -> st.SearchStrategy[Any]:
             return st.one_of(*[_strategy(each) for each in types])
         case shapes.VarTupleType(item_type=item):
             return st.lists(_strategy(item), max_size=3).map(tuple)
+        case shapes.FrozenSetType(item_type=item):
+            return st.frozensets(_strategy(item), max_size=3)
         case shapes.TupleType(item_types=items):
             return st.tuples(*[_strategy(item) for item in items])
         case shapes.ListType(item_type=item):

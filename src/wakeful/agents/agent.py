@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, cast
 
 from msgspec import Struct
 
@@ -11,14 +11,19 @@ from ..context import WindowPolicy
 from ..errors.arguments import Checked, checked
 from ..models import Model, Pool, RetryPolicy
 from ..models.shared.secrets import redact_repr
-from ..plugins import Plugin
+from ..plugins import Guardrail, Plugin
 from ..tools import Tool
 from ..types.base import Data
+from ..types.generics import Output, RemoteOutput, TypeForm
 from ..types.limits import Limits, StopPolicy
 from ..types.mail import MailPolicy
-from ..types.requests import ModelSettings
+from ..types.requests import ModelSettings, ServerToolSpec
+from .instructions import InstructionsFunction
 
 __all__ = ["Agent", "BackendConfig", "Delegate", "ToolLike"]
+
+# No output type, which means text. As a default, a bare None would be inferred as the type None.
+_TEXT: TypeForm[str] | None = cast(Any, None)
 
 ToolLike = Tool | Callable[..., Any] | str
 
@@ -59,17 +64,23 @@ class BackendConfig(Data, metaclass=Checked, repr_omit_defaults=True):
         return redact_repr(Struct.__repr__(self))
 
 
-class Agent(Data, metaclass=Checked, repr_omit_defaults=True):
+class Agent(Data, Generic[Output], metaclass=Checked, repr_omit_defaults=True):
     """An agent, as data.
 
     - `model`: a name such as `vendor:model`, a model object, or a pool of models.
+    - `instructions`: a text, a function of a `RunContext` (sync or async) that returns one, or a list of both.
+      Functions are called for each request.
     - `tools`: tools, plain functions, or names of the runtime's tools (`*` matches any part of a name).
+    - `server_tools`: tools that the model's vendor runs within an answer, such as `WebSearch()`.
     - `delegates`: agents that it can call as tools; `handoffs`: agents that it can hand the conversation to.
-    - `output`: the type of its final answer.
+    - `output`: the type of its final answer. `validators`: functions of the output and a
+      `HookContext`, sync or async, that raise `OutputRejected` to send the answer back to the model.
+    - `guardrails`: checks that block or rewrite its input and its answers, in turn.
     - `input`: the type of its input as a delegate and for `run`, if that isn't text.
     - `config`: sections of plugins, by the plugin's name.
     - `mail`: its allowed recipients and senders.
     - `retry`: overrides the runtime's timeouts and retries of model requests.
+    - `expose_errors`: shows the text of unexpected exceptions to the model and to callers; for development.
     - `window`: the policy for conversations longer than the model's window; None sends them whole.
     - `backend`: executes the agent instead of the loop; an object or a `BackendConfig`. Such an agent needs no
       model, and `model` is only the name in its events.
@@ -77,12 +88,12 @@ class Agent(Data, metaclass=Checked, repr_omit_defaults=True):
 
     id: str
     model: str | Model | Pool = ""
-    instructions: str = ""
+    instructions: str | InstructionsFunction | Sequence[str | InstructionsFunction] = ""
     tools: Sequence[ToolLike] = ()
     delegates: Sequence[str | Delegate] = ()
     handoffs: Sequence[str] = ()
     plugins: Sequence[Plugin] = ()
-    output: Any = None
+    output: TypeForm[Output] | None = None
     description: str = ""
     settings: ModelSettings = ModelSettings()
     limits: Limits = Limits()
@@ -94,6 +105,10 @@ class Agent(Data, metaclass=Checked, repr_omit_defaults=True):
     mail: MailPolicy = MailPolicy()
     retry: RetryPolicy | None = None
     window: WindowPolicy | None = WindowPolicy()
+    validators: Sequence[Callable[..., Any]] = ()
+    guardrails: Sequence[Guardrail] = ()
+    server_tools: Sequence[ServerToolSpec] = ()
+    expose_errors: bool = False
 
     def __repr__(self) -> str:
         return redact_repr(Struct.__repr__(self))
@@ -111,10 +126,10 @@ class Agent(Data, metaclass=Checked, repr_omit_defaults=True):
         timeout: float | None = None,
         connect_timeout: float | None = None,
         allow_private: bool = False,
-        output: Any = None,
+        output: TypeForm[RemoteOutput] | None = _TEXT,
         plugins: Sequence[Plugin] = (),
         stop: Sequence[StopPolicy] = (),
-    ) -> Agent:
+    ) -> Agent[RemoteOutput]:
         """Define an agent behind A2A. It is contacted when it is first used.
 
         - `a2a`: its base URL, or the URL of its card.
@@ -133,4 +148,4 @@ class Agent(Data, metaclass=Checked, repr_omit_defaults=True):
         }
         kept = {name: value for name, value in given.items() if value is not None and value is not False}
         config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
-        return cls(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)
+        return Agent(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)

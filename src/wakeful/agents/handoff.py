@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ToolDenied
 from ..tools import Tool, ToolContext
-from ..types.runs import Effect
+from ..types.calls import Effect
 
 __all__ = ["HandoffTool"]
 

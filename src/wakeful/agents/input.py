@@ -40,7 +40,7 @@ def convert_input(agent_id: str, shape: Shape | None, given: Any) -> Any:
             return encode_input(shape, _to_json(given))
         except InvalidArguments as error:
             raise InvalidInput(f"the input of agent {agent_id!r}: {error}") from None
-    if not isinstance(given, list | tuple):
+    if not isinstance(given, list | tuple) and not _is_of_another_api(given):
         kind = type(given).__name__
         raise InvalidInput(
             f"the input is a text or a list of content parts, not {kind}; values of a type are for agents that "
@@ -53,6 +53,11 @@ def _has_parts(given: Any) -> bool:
     if isinstance(given, list | tuple):
         return any(isinstance(part, _PARTS) for part in cast(Sequence[Any], given))
     return isinstance(given, _PARTS)
+
+
+def _is_of_another_api(given: Any) -> bool:
+    """Whether the input is a message or part as other APIs have them, for which there is an error of its own."""
+    return isinstance(given, dict) and bool({"role", "messages", "type"} & cast(dict[Any, Any], given).keys())
 
 
 def _to_json(value: Any) -> Any:

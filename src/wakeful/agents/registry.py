@@ -17,6 +17,7 @@ from ..plugins import (
     PHASES,
     ActionQueue,
     Catalog,
+    JudgedInput,
     PendingContextKey,
     Plugin,
     config_problems,
@@ -24,19 +25,22 @@ from ..plugins import (
     plugin_problems,
 )
 from ..state import AnyKey
-from ..tools import Shape, Tool
+from ..tools import Dependencies, McpApproval, Shape, Tool, asks_before_mcp, declared_deps, deps_problem
 from ..tools import tool as as_tool
 from ..types.tickets import ASKERS
 from .agent import Agent, BackendConfig, Delegate, ToolLike
 from .backend import (
     LOCAL_PHASES,
     Backend,
+    BackendAttempts,
+    BackendBuilder,
     BackendHandles,
+    BackendInput,
     BackendOutputs,
     backend_problems,
     handoff_refusal,
 )
-from .checks import policy_problems
+from .checks import deps_needs, policy_problems, tool_hint
 from .handoff import HandoffTool
 from .input import input_shape
 from .resolved import Hook, ResolvedAgent
@@ -44,6 +48,7 @@ from .resolved import Hook, ResolvedAgent
 __all__ = ["Registry"]
 
 _READ_RESULT = ReadResult()
+_MCP_APPROVAL = McpApproval()
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
 
@@ -69,12 +74,12 @@ class Registry:
         clock: Clock | None = None,
         keys: Sequence[AnyKey] = (),
         delegation: Callable[[Sequence[tuple[Agent, Delegate]]], list[Tool]],
-        build_backend: Callable[[BackendConfig], Backend],
-        check_backend: Callable[[Backend], list[str]],
+        backends: BackendBuilder,
         inside_tasks: Sequence[Tool] = (),
         messaging: Callable[[Agent], tuple[list[Tool], list[str]]] = lambda agent: ([], []),
         internal: Sequence[Agent] = (),
         problems: Sequence[str] = (),
+        deps: Dependencies | None = None,
     ) -> None:
         self._problems: list[str] = list(problems)
         # Checked plugins by identity, and whether their keys and tools are usable.
@@ -82,11 +87,11 @@ class Registry:
         self._internal = {agent.id: agent for agent in internal}
         self._delegation = delegation
         self._messaging = messaging
-        self._build_backend = build_backend
-        self._check_backend = check_backend
+        self._builder = backends
         self.inside_tasks = inside_tasks
         self._agents = self._unique(list(agents))
-        self._backends = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
+        built = {a.id: self._backend_of(a) for a in self._agents.values() if a.backend is not None}
+        self._backends = {i: b for i, b in built.items() if b is None or not self._builder.is_local(b)}
         self.models = ModelRegistry(models, facts=facts, rate_limits=rate_limits, clock=clock)
         self._problems += self.models.problems()
         plugins = self._plugins(plugins, "Runtime(plugins=...)")
@@ -94,14 +99,16 @@ class Registry:
         self.catalog = self._catalog(keys, plugins)
         self._keys = [getattr(key, "name", "") for key in keys]
         self._shared = self._named(tools, "Runtime(tools=...)")
-        # Agents whose output is the text of their answer.
-        self.text_outputs = {agent.id for agent in self._agents.values() if agent.output is str}
+        # The output types that agents declare.
+        self.outputs = {agent.id: agent.output for agent in self._agents.values() if agent.output is not None}
         self._resolved: dict[str, ResolvedAgent] = {}
         for agent in self._agents.values():
             if (resolved := self._resolve(agent, plugins)) is not None:
                 self._resolved[agent.id] = resolved
         if not self._agents:
             self._problems.append("a runtime needs at least one agent")
+        if deps is not None:  # This process executes runs.
+            self._problems += self.deps_problems(deps.value)
         if self._problems:
             raise ConfigurationError(self._problems)
 
@@ -120,6 +127,14 @@ class Registry:
         if found is None:
             raise self._unknown(agent_id)
         return found
+
+    def deps_problems(self, value: Any) -> list[str]:
+        """List the tools, hooks and other functions that need other dependencies than these."""
+        needs = [need for agent in self._resolved.values() for need in deps_needs(agent)]
+        actions = self.catalog.actions.values()
+        needs += [(f"plugin {h.plugin!r}: action {h.name!r}", declared_deps(h.function)) for h in actions]
+        found = [(where, deps_problem(needed, value)) for where, needed in needs]
+        return [f"{where}: {problem}" for where, problem in found if problem is not None]
 
     def with_placeholder(self, agent_id: str) -> Registry:
         """Copy the registry with an empty agent for an id that is gone, so that its run can end."""
@@ -173,7 +188,17 @@ class Registry:
 
     def _catalog(self, keys: Sequence[AnyKey], plugins: Sequence[Plugin]) -> Catalog:
         catalog = Catalog(
-            (ActionQueue, PendingContextKey, BackendHandles, BackendOutputs, SummaryKey), self._agents
+            (
+                ActionQueue,
+                PendingContextKey,
+                BackendHandles,
+                BackendAttempts,
+                BackendInput,
+                BackendOutputs,
+                SummaryKey,
+                JudgedInput,
+            ),
+            self._agents,
         )
         seen: set[int] = set()
         everywhere = [*plugins, *[plugin for own in self._own.values() for plugin in own]]
@@ -211,7 +236,7 @@ class Registry:
     def _as_tool(self, entry: Any, where: str) -> Tool | None:
         if not isinstance(entry, Tool):
             if not callable(entry) or isinstance(entry, type):
-                self._problems.append(f"{where}: {entry!r:.80} is not a tool; {_tool_hint(entry)}")
+                self._problems.append(f"{where}: {entry!r:.80} is not a tool; {tool_hint(entry)}")
                 return None
             entry = as_tool(entry)
         problems = entry.problems()
@@ -223,7 +248,7 @@ class Registry:
         plugins = [*shared, *[p for p in self._own[agent.id] if all(p is not s for s in shared)]]
         configs = self._configs_of(agent, plugins, where)
         hooks = self._hooks_of(plugins, configs)
-        if agent.backend is None:
+        if agent.id not in self._backends:
             tools = self._tools_of(agent, plugins, where)
             self._check_model(agent, where)
             self._check_window(agent, where)
@@ -248,17 +273,21 @@ class Registry:
         where, backend = f"agent {agent.id!r}", agent.backend
         if isinstance(backend, BackendConfig):
             config = backend
-            backend = self._try(lambda: self._build_backend(config), f"{where}: backend {config.name!r}: ")
+            backend = self._try(lambda: self._builder.build(config), f"{where}: backend {config.name!r}: ")
         elif isinstance(backend, type) or not hasattr(backend, "execute_root"):
             self._problems.append(f"{where}: {backend!r:.80} is no backend; give an ExecutionBackend object")
             return None
         if backend is not None:
-            self._problems += [f"{where}: {problem}" for problem in self._check_backend(backend)]
+            self._problems += [f"{where}: {problem}" for problem in self._builder.problems(backend)]
         return backend
 
     def _check_model(self, agent: Agent, where: str) -> None:
         if agent.model == "":
-            self._problems.append(f"{where}: it has neither a model nor a backend; give it one of them")
+            self._problems.append(
+                f"{where}: it has neither a model nor a backend; give it one of them"
+                if agent.backend is None
+                else f"{where}: its backend is the local loop, which needs a model; give it one"
+            )
             return
         try:
             self.models.check(agent.model)
@@ -285,6 +314,8 @@ class Registry:
             found.setdefault(tool.name, tool)
         if agent.window is not None:
             found.setdefault(_READ_RESULT.name, _READ_RESULT)
+        if asks_before_mcp(agent.settings):
+            found.setdefault(_MCP_APPROVAL.name, _MCP_APPROVAL)
         for tool in self._handoffs_of(agent, where):
             self._add(found, tool, where)
         return found
@@ -310,6 +341,9 @@ class Registry:
                     f"{where}: delegate {how.agent!r} is not an agent of this runtime{self._suggest(how.agent)}"
                 )
             else:
+                if (backend := self._backends.get(other.id)) is not None:
+                    found_in = self._builder.delegate_problems(backend, how)
+                    self._problems += [f"{where}: delegate {other.id!r}: {problem}" for problem in found_in]
                 with suppress(ConfigurationError):  # Reported for the agent that declares the input.
                     input_shape(other)
                     found.append((other, how))
@@ -341,7 +375,7 @@ class Registry:
     def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:
         return {
             phase: tuple(
-                Hook(plugin.label, getattr(plugin, phase), configs[plugin.label])
+                Hook(plugin.label, getattr(plugin, phase), configs[plugin.label], plugin.concurrent)
                 for plugin in plugins
                 if getattr(type(plugin), phase) is not getattr(Plugin, phase)
             )
@@ -367,12 +401,3 @@ class Registry:
         if compaction is not None and compaction.model is not None:
             writer = compaction.model
             self._try(lambda: self.models.check(writer), f"{where}: compaction.model: ")
-
-
-def _tool_hint(entry: Any) -> str:
-    """Suggest what to give instead of something that isn't a tool."""
-    if isinstance(entry, type) and issubclass(entry, Tool):
-        return f"give an instance of it: {entry.__name__}(...)"
-    if isinstance(entry, Agent):
-        return f"an agent that others call is named in delegates: [{entry.id!r}]"
-    return "give a function, a Tool or a name"

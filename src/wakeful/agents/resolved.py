@@ -18,6 +18,7 @@ from ..types.requests import OutputSpec, ToolSpec
 from .agent import Agent
 from .backend import Backend
 from .input import input_shape
+from .instructions import describe_parts, instruction_parts, join_instructions
 
 __all__ = ["Hook", "ResolvedAgent", "digest_value", "resolve_child"]
 
@@ -33,6 +34,7 @@ class Hook(Data):
     plugin: str
     function: Callable[[Any], Awaitable[Any]]
     config: Any
+    is_concurrent: bool = False
 
 
 class ResolvedAgent:
@@ -52,11 +54,18 @@ class ResolvedAgent:
         self.configs = configs
         self.keys = keys
         self.id = agent.id
+        self.parts = instruction_parts(agent.instructions)
+        texts = [part for part in self.parts if isinstance(part, str)]
+        # The instructions; None if functions make them for each request.
+        self.instructions = join_instructions(texts) if len(texts) == len(self.parts) else None
         self.tools = {tool.spec.name: tool for tool in tools}
         self.offered = tuple(name for name, tool in self.tools.items() if not tool.on_demand)
         self.specs: tuple[ToolSpec, ...] = tuple(self.tools[name].spec for name in sorted(self.offered))
         self.hooks = hooks
         self.has_hooks = any(hooks.values())
+        self.guards_input = any(guardrail.input for guardrail in agent.guardrails)
+        # Whether answers are withheld from readers until the guardrails have judged them.
+        self.withholds = any(guardrail.output for guardrail in agent.guardrails)
         # Tools with a gate.
         self.gated = frozenset(name for name, tool in self.tools.items() if hooks["gate_tool"] or tool.gated)
         self.shape = None if agent.output in (None, str) else Shape(agent.output)
@@ -72,8 +81,9 @@ class ResolvedAgent:
         """Digests of the instructions, model and tools, to detect changes while a run waited."""
         model = self.agent.model
         name = model if isinstance(model, str) else model.name
+        text = self.instructions
         return {
-            "instructions": digest_value(self.agent.instructions),
+            "instructions": digest_value(describe_parts(self.parts) if text is None else text),
             "model": digest_value(name),
             "tools": digest_value(self.specs),
         }

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from .contract import DelegateRequest as DelegateRequest
     from .contract import ExecutionBackend as ExecutionBackend
     from .contract import Parent as Parent
+    from .contract import PollRequest as PollRequest
     from .contract import Question as Question
     from .contract import RootRequest as RootRequest
     from .contract import can_abort as can_abort
     from .contract import check_delegate as check_delegate
     from .contract import check_root as check_root
     from .contract import is_cooperative as is_cooperative
+    from .emitter import Emitter as Emitter
     from .local import LocalBackend as LocalBackend
-    from .local import backend_of as backend_of
     from .status import BackendStatus as BackendStatus
     from .status import CancelledStatus as CancelledStatus
     from .status import Completed as Completed
@@ -49,9 +50,10 @@ _HOMES = {
     "..errors": "AgentNotFound BackendError ExecutionFailed InvalidConfig RemoteError",
     "..types.content": "Artifact",
     ".contract": "AbortRequest BackendFactory BackendOutput BackendResult Cancellation Capabilities Control "
-    "DelegatePolicy DelegateRequest ExecutionBackend Parent Question RootRequest can_abort check_delegate "
-    "check_root is_cooperative",
-    ".local": "LocalBackend backend_of",
+    "DelegatePolicy DelegateRequest ExecutionBackend Parent PollRequest Question RootRequest can_abort "
+    "check_delegate check_root is_cooperative",
+    ".emitter": "Emitter",
+    ".local": "LocalBackend",
     ".status": "BackendStatus CancelledStatus Completed FailedStatus Suspended TimedOut WaitingAuth WaitingInput "
     "durable_reason durable_status label",
 }

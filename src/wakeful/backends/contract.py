@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import force_setattr
 
 from ..errors import ExecutionFailed
+from ..state import AnyKey
 from ..types.content import Artifact
 from ..types.messages import Message
 from ..types.requests import ModelSettings, ToolSpec
 from ..types.runs import Identity, Termination
 from ..types.tickets import Decision, ResumeMode
+from .emitter import Emitter
 from .status import BackendStatus, Completed, natural_termination
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "ExecutionBackend",
     "Parent",
     "Persistence",
+    "PollRequest",
     "Question",
     "RootRequest",
     "can_abort",
@@ -56,8 +59,9 @@ class Capabilities(Struct, frozen=True):
     """The features of a backend; by default all that the local loop has.
 
     A request that needs more is refused before the backend is called. `transcript` is the input: the whole
-    conversation, the messages since the backend's last answer, or one prompt. `waits` are the questions that the
-    backend may ask, `persistence` the ways in which its child runs may be kept.
+    conversation, the messages since the backend's last attempt, or one prompt. `waits` are the questions with
+    which a request may end, `persistence` the ways in which its child runs may be kept. With `decisions` and
+    `steering` the backend asks questions and gets input while it runs.
     """
 
     cancellation: Cancellation = "cooperative"
@@ -68,7 +72,8 @@ class Capabilities(Struct, frozen=True):
     waits: Literal["none", "input", "auth", "input_and_auth"] = "input_and_auth"
     transcript: Literal["full", "incremental", "single_prompt"] = "full"
     output: Literal["text", "text_and_artifacts"] = "text_and_artifacts"
-    persistence: tuple[Persistence, ...] = ("ephemeral",)
+    persistence: tuple[Persistence, ...] = ("ephemeral", "durable")
+    steering: bool = True
 
     @classmethod
     def full(cls) -> Capabilities:
@@ -78,11 +83,11 @@ class Capabilities(Struct, frozen=True):
     @classmethod
     def remote_stateless_text(cls) -> Capabilities:
         """One prompt in, one text out: the default of a backend."""
-        return cls("none", False, False, False, "none", "none", "single_prompt", "text")
+        return cls("none", False, False, False, "none", "none", "single_prompt", "text", ("ephemeral",), False)
 
     def unsupported_root(self, request: RootRequest) -> list[str]:
         """The features that a root request needs and the backend lacks, in a fixed order."""
-        live = request.control.decisions is not None
+        live = request.control.ask is not None
         wanted = {
             "decisions": bool(request.decisions or live) and not self.decisions,
             "overrides": request.overrides is not None and not self.overrides,
@@ -96,7 +101,7 @@ class Capabilities(Struct, frozen=True):
         policy = request.policy
         wanted = {
             "delegate_persistence": policy.persistence not in self.persistence,
-            "continuation": (policy.continuation or request.is_continuation) and self.continuation == "none",
+            "continuation": policy.continuation and self.continuation == "none",
         }
         return [name for name, missing in wanted.items() if missing]
 
@@ -110,31 +115,37 @@ class Parent(Struct, frozen=True):
 
 
 class Control(Struct, frozen=True):
-    """Signals to a running request: the cancellation event and a queue of decisions.
+    """The signals to a running backend; each is None unless the capabilities include it.
 
-    A signal is None unless the backend's capabilities include it.
+    `cancelled` is set when the run is cancelled. `await ask(question)` opens a ticket and returns its answer, as a
+    tool message; if the call is cancelled, the ticket is closed. `await receive()` returns the next input that was
+    sent to the run to steer it. After a crash, the repeated request gets the same input and answers again.
     """
 
     cancelled: asyncio.Event | None = None
-    decisions: asyncio.Queue[Decision] | None = None
-
-
-def _ignore_text(text: str) -> None:
-    """Discard streamed text."""
+    ask: Callable[[Question], Awaitable[Message]] | None = None
+    receive: Callable[[], Awaitable[Message]] | None = None
 
 
 async def _ignore_state(state: dict[str, Any]) -> None:
     """Discard saved state."""
 
 
+async def _ignore_update(key: AnyKey, update: Any) -> None:
+    """Discard an update."""
+
+
 class RootRequest(Struct, frozen=True, kw_only=True):
     """A request to execute a root run.
 
     `messages` is the conversation, as far as the `transcript` capability goes; `new_messages` are those since the
-    agent's last answer. `is_continuation` is true if they answer a question that the backend asked in this run.
+    agent's last attempt. `is_continuation` is true if they answer a question that the backend asked in this run.
 
-    `state` is the state that the backend saved last on this thread. `await save(state)` replaces it; the state is
-    durable when `save` returns. `emit(text)` streams a piece of the answer to readers.
+    `decisions` are those behind the answers, for a backend with that capability.
+
+    `state` is the state that the backend saved last on this thread. `await save(state)` replaces it, and
+    `await update(key, value)` changes a state key of the application; both are durable when they return. `emit`
+    shows what the agent does. `deps` are the dependencies of this process's runtime, or None.
     """
 
     agent_id: str
@@ -147,14 +158,16 @@ class RootRequest(Struct, frozen=True, kw_only=True):
     frontend_tools: tuple[ToolSpec, ...] = ()
     is_continuation: bool = False
     state: dict[str, Any] | None = None
-    emit: Callable[[str], None] = _ignore_text
+    deps: Any = None
+    emit: Emitter = field(default_factory=Emitter)
     save: Callable[[dict[str, Any]], Awaitable[None]] = _ignore_state
-    # The activation, for the local backend and the runtime's internal backends.
+    update: Callable[[AnyKey, Any], Awaitable[None]] = _ignore_update
+    # The activation, for the runtime's internal backends.
     local: Any = None
 
 
 class DelegatePolicy(Struct, frozen=True):
-    """Whether a child run is durable, and whether it continues an earlier child's conversation."""
+    """Whether a child run is durable, and whether it continues after a question that the backend asked in it."""
 
     persistence: Persistence = "ephemeral"
     continuation: bool = False
@@ -170,11 +183,17 @@ class DelegateRequest(Struct, frozen=True, kw_only=True):
     policy: DelegatePolicy = DelegatePolicy()
     new_messages: tuple[Message, ...] = ()
     control: Control = Control()
-    is_continuation: bool = False
     state: dict[str, Any] | None = None
-    emit: Callable[[str], None] = _ignore_text
+    deps: Any = None
+    emit: Emitter = field(default_factory=Emitter)
     save: Callable[[dict[str, Any]], Awaitable[None]] = _ignore_state
+    update: Callable[[AnyKey, Any], Awaitable[None]] = _ignore_update
     local: Any = None
+
+    @property
+    def is_continuation(self) -> bool:
+        """Whether the new messages answer a question that the backend asked in this run."""
+        return self.policy.continuation
 
 
 class AbortRequest(Struct, frozen=True, kw_only=True):
@@ -184,7 +203,17 @@ class AbortRequest(Struct, frozen=True, kw_only=True):
     identity: Identity
     parent: Parent | None = None
     state: dict[str, Any] | None = None
+    deps: Any = None
     is_continuation: bool = False
+
+
+class PollRequest(Struct, frozen=True, kw_only=True):
+    """A request to look at the remote work of a waiting run, as recorded in its saved `state`."""
+
+    agent_id: str
+    identity: Identity
+    state: dict[str, Any] | None = None
+    deps: Any = None
 
 
 class BackendOutput(Struct, frozen=True, omit_defaults=True):
@@ -203,8 +232,9 @@ class Question(Struct, frozen=True, omit_defaults=True):
     """A question of a backend, which becomes a ticket.
 
     `id` is the backend's id of the question: a question that is asked again under the same id keeps its ticket.
-    `accepts` and `schema` go to the ticket. The answer arrives as a tool message whose `reply.metadata` has
-    `question`, `verdict`, `mode` and `reason`.
+    `accepts`, `schema` and `deadline` go to the ticket. The answer arrives as a tool message whose
+    `reply.metadata` has `question`, `verdict`, `mode` and `reason`. At the deadline, in epoch milliseconds,
+    the remote decides itself, and the backend is polled.
     """
 
     id: str
@@ -212,13 +242,15 @@ class Question(Struct, frozen=True, omit_defaults=True):
     data: Any = None
     accepts: tuple[ResumeMode, ...] = ("result",)
     schema: dict[str, Any] | None = None
+    deadline: int | None = None
 
 
 class BackendResult(Struct, frozen=True):
     """The result of a request.
 
     `termination` and `status_reason` default to those of the status. `state`, if given, is saved with the result.
-    `questions` are those of a waiting status; without any, the status is itself the only question.
+    `questions` are those of a waiting status; without any, the status is itself the only question. `refused` says
+    why the remote did not take the answers of the request: they are recorded as not taken.
     """
 
     agent_id: str
@@ -227,11 +259,9 @@ class BackendResult(Struct, frozen=True):
     status_reason: str | None = None
     response: str | None = None
     output: BackendOutput = BackendOutput()
-    steps: int = 0
-    run_id: str | None = None
-    inbox: Any = None
     state: dict[str, Any] | None = None
     questions: tuple[Question, ...] = ()
+    refused: str = ""
 
     def __post_init__(self) -> None:
         if self.termination is UNSET:
@@ -264,19 +294,26 @@ class ExecutionBackend:
     async def abort(self, request: AbortRequest) -> None:
         """Stop the remote work of a run; a run that is unknown or over is no error."""
 
+    async def poll(self, request: PollRequest) -> dict[str, Any] | None:
+        """Look whether the remote continued without an answer to the questions that a run waits for.
+
+        Returns None if it still asks them. Else returns the state with which the run is executed again, without an
+        answer. An error counts as None. It is called at the deadlines of the questions, and now and then.
+        """
+        return None
+
 
 class BackendFactory:
-    """Builds backends from data, for agents with `backend=BackendConfig(name, {...})`."""
+    """Builds backends from data, for agents with `backend=BackendConfig(name, {...})`.
+
+    A runtime builds the backends of its agents when it is made, and reports every invalid endpoint.
+    """
 
     name: ClassVar[str] = ""
 
     def build(self, endpoint: Mapping[str, Any]) -> ExecutionBackend:
         """Build the backend of an endpoint, without I/O; raises `InvalidConfig` if the endpoint is invalid."""
         raise NotImplementedError
-
-    def validate(self, endpoint: Mapping[str, Any]) -> None:
-        """Raise `InvalidConfig` if the endpoint is invalid."""
-        self.build(endpoint)
 
 
 def check_root(capabilities: Capabilities, request: RootRequest) -> None:

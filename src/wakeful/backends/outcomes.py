@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
@@ -10,10 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..agents import BackendHandles, BackendOutputs
-from ..errors import BackendError, ExecutionFailed, StateTooLarge, explain
-from ..loop import judge, suspended
+from ..errors import BackendError, ExecutionFailed, StateTooLarge
+from ..loop import disclose, judge, note_error, suspend_call
 from ..state import MAX_VALUE_BYTES
 from ..tools import Terms, schema_faults
+from ..types.calls import Call
 from ..types.content import (
     Artifact,
     Audio,
@@ -21,27 +22,29 @@ from ..types.content import (
     Content,
     Document,
     Image,
-    Text,
     ToolCall,
     Url,
     Video,
     clean_text,
+    text_of,
 )
 from ..types.events import InferenceComplete, ToolCallReady
 from ..types.ids import new_id
 from ..types.messages import Message, Producer
 from ..types.runs import (
     BackendEnd,
-    Call,
     Cancelled,
     EndRequested,
     Failed,
     NaturalEnd,
     Termination,
+    Usage,
     WaitReason,
 )
 from ..types.tickets import Ticket
 from .contract import BackendOutput, BackendResult, Capabilities, Question
+from .polls import next_poll
+from .requests import model_name
 from .status import (
     BackendStatus,
     CancelledStatus,
@@ -60,9 +63,8 @@ from .status import (
 if TYPE_CHECKING:
     from ..loop import Activation
 
-__all__ = ["apply_result", "check_result", "failure_of"]
+__all__ = ["apply_result", "ask", "call_of", "check_questions", "check_result", "failure_of"]
 
-_log = logging.getLogger("wakeful")
 
 _STATUSES = get_args(BackendStatus)
 
@@ -78,7 +80,9 @@ def check_result(result: Any, capabilities: Capabilities) -> BackendResult:
     kept = _round_trip(result)
     result = replace(result, state=kept.state, output=replace(result.output, raw=kept.output.raw))
     if result.questions:
-        result = replace(result, questions=_check_questions(result))
+        result = replace(result, questions=check_questions(result.questions))
+    if result.output.artifacts and capabilities.output == "text":
+        raise ExecutionFailed("the backend returned artifacts, but its capabilities declare output='text'")
     waits = capabilities.waits.split("_and_")
     match result.status:
         case WaitingInput() if "input" not in waits:
@@ -118,10 +122,11 @@ def _round_trip(result: BackendResult) -> _Stored:
     return found
 
 
-def _check_questions(result: BackendResult) -> tuple[Question, ...]:
+def check_questions(asked: Any) -> tuple[Question, ...]:
+    """Check the questions of a backend; raises `ExecutionFailed`."""
     try:
-        questions = msgspec.convert(msgspec.to_builtins(result.questions), tuple[Question, ...])
-    except msgspec.ValidationError as error:
+        questions = msgspec.convert(msgspec.to_builtins(asked), tuple[Question, ...])
+    except (msgspec.ValidationError, TypeError) as error:
         raise ExecutionFailed(f"the backend returned invalid questions: {error}") from None
     ids = [question.id for question in questions]
     if len(set(ids)) < len(ids) or not all(ids) or any(not question.accepts for question in questions):
@@ -132,15 +137,15 @@ def _check_questions(result: BackendResult) -> tuple[Question, ...]:
     return questions
 
 
-def failure_of(agent_id: str, error: Exception) -> BackendResult:
-    """The failed result for an error that a backend raised, with the error's message."""
+def failure_of(act: Activation, error: Exception) -> BackendResult:
+    """The failed result for an error that a backend raised, with the part of its message that isn't hidden."""
+    agent_id = act.agent.id
+    text = disclose(act, error, f"the backend of agent {agent_id}").partition(": ")[2]
     if _is_timeout(error):
-        text = clean_text(str(error)) or "timeout"
-        return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text))
-    if not isinstance(error, BackendError):
-        _log.debug("the backend of agent %s failed", agent_id, exc_info=error)
-    text = error.detail if isinstance(error, BackendError) else explain(error).partition(": ")[2]
-    text = clean_text(text) or type(error).__name__
+        return BackendResult(agent_id, TimedOut(), Failed("TimedOut", text or "timeout"))
+    if isinstance(error, BackendError) and error.quoted is None:
+        text = clean_text(error.detail)
+    text = text or type(error).__name__
     return BackendResult(agent_id, FailedStatus(text), Failed(type(error).__name__, text))
 
 
@@ -153,18 +158,32 @@ def _is_timeout(error: BaseException | None) -> bool:
     return False
 
 
-def apply_result(act: Activation, result: BackendResult, message_id: str, text: str, started: int) -> None:
-    """Write a result's effects into the activation's draft."""
-    status, run, now = result.status, act.view.run, act.now
+def apply_result(
+    act: Activation,
+    result: BackendResult,
+    message_id: str,
+    content: tuple[Content, ...],
+    spent: tuple[int, Usage],
+    refused: Iterable[Ticket] = (),
+) -> bool:
+    """Write a result's effects into the activation's draft; returns whether the answer is a message.
+
+    `spent` are the time of the start and the usage. `refused` are tickets whose answers the remote did not take:
+    they are asked again, or settled.
+    """
+    status, run, now, text = result.status, act.view.run, act.now, text_of(content)
     termination = _termination_of(result)
     output = result.output if result.output.text or not text else replace(result.output, text=text)
     waits = durable_status(status, termination) == "waiting"
-    parts: list[Content] = [Text(text)] if text else []
+    parts = list(content)
     parts += [part for artifact in output.artifacts if (part := _part_of(artifact)) is not None]
     asked = _calls_of(act, result, text) if waits else []
     parts += [ToolCall(call.id, call.name, call.arguments) for call, _ in asked]
     reason = result.status_reason or durable_reason(status, termination)
     end = _end(label(status, termination), reason, output, wait_reason(reason) if waits else None)
+    if waits:
+        deadlines = [question.deadline for _, question in asked]
+        end = replace(end, poll_at=next_poll(act.agent.backend, now, deadlines, now))
     _save_output(act, result, output)
     run = replace(run, failures=0, ending=None if waits else termination, backend=end, updated_at=now)
     message: Message | None = None
@@ -175,12 +194,14 @@ def apply_result(act: Activation, result: BackendResult, message_id: str, text: 
         act.log(message)
     act.put_run(run)
     if not waits and isinstance(termination, NaturalEnd | EndRequested):
-        _complete(act, message, message_id, started, termination)
-    held = {ticket.arguments.get("question"): ticket for ticket in act.view.tickets.values()}
+        _complete(act, message, message_id, spent, termination)
+    open_tickets = [*act.view.tickets.values(), *refused]
+    held = {ticket.arguments.get("question", ""): ticket for ticket in open_tickets}
     for call, question in asked:
-        _ask(act, call, question, held.pop(question.id, None))
-    # The tickets of questions that the backend no longer asks are closed.
-    act.give_up(held.values())
+        ask(act, call, question, held.pop(question.id, None))
+    # The backend no longer asks these questions: it continued without an answer, or failed.
+    act.give_up(held.values(), "cancelled" if isinstance(status, FailedStatus | TimedOut) else "settled")
+    return message is not None
 
 
 def _termination_of(result: BackendResult) -> Termination | None:
@@ -202,11 +223,15 @@ def _termination_of(result: BackendResult) -> Termination | None:
 
 
 def _complete(
-    act: Activation, message: Message | None, message_id: str, started: int, termination: Termination
+    act: Activation,
+    message: Message | None,
+    message_id: str,
+    spent: tuple[int, Usage],
+    termination: Termination,
 ) -> None:
     agent, run, now = act.agent, act.view.run, act.now
-    name = str(agent.agent.model) or agent.id
-    act.log(InferenceComplete(act.identity, 0, now, name, message_id, "end_turn", duration_ms=now - started))
+    (started, usage), name = spent, model_name(act)
+    act.log(InferenceComplete(act.identity, 0, now, name, message_id, "end_turn", usage, now - started))
     if message is None:
         # Without a message, the step closes as it is.
         act.set_run(stage="acting")
@@ -232,23 +257,28 @@ def _calls_of(act: Activation, result: BackendResult, text: str) -> list[tuple[C
     """Make a call for each question of the backend; the call's result will be the answer."""
     message = getattr(result.status, "message", None) or text
     default = Question("", message, result.output.raw)
-    name, run = _NAMES.get(type(result.status), "suspended"), act.view.run
-    found: list[tuple[Call, Question]] = []
-    for index, question in enumerate(result.questions or (default,)):
-        arguments: dict[str, Any] = {"message": question.message}
-        if question.id:
-            arguments["question"] = question.id
-        if question.data is not None:
-            arguments["data"] = question.data
-        found.append((Call(new_id(), run.id, run.steps, index, name, arguments), question))
-    return found
+    name, asked = _NAMES.get(type(result.status), "suspended"), len(act.view.calls)
+    questions = result.questions or (default,)
+    return [(call_of(act, name, question, asked + n), question) for n, question in enumerate(questions)]
 
 
-def _ask(act: Activation, call: Call, question: Question, held: Ticket | None) -> None:
+def call_of(act: Activation, name: str, question: Question, index: int) -> Call:
+    """The call for a question of the backend."""
+    arguments: dict[str, Any] = {"message": question.message}
+    if question.id:
+        arguments["question"] = question.id
+    if question.data is not None:
+        arguments["data"] = question.data
+    return Call(new_id(), act.view.run.id, act.view.run.steps, index, name, arguments)
+
+
+def ask(act: Activation, call: Call, question: Question, held: Ticket | None) -> None:
+    """Write the call and the ticket of a question; `held` is the ticket that has asked it before."""
     act.log(ToolCallReady(act.identity, 0, act.now, call.id, call.name, call.arguments))
     message = question.message or f"Agent {act.agent.id} waits: {call.name}"
-    terms = Terms(tuple(question.accepts), question.schema)
-    act.change(suspended(call, act.identity, act.now, message=message, asked_by="remote", terms=terms, held=held))
+    deadline = None if question.deadline is None else question.deadline - act.now
+    terms = Terms(tuple(question.accepts), question.schema, deadline=deadline)
+    suspend_call(act, call, message, "remote", terms, held)
 
 
 # -- stored output -------------------------------------------------------------------------------------------
@@ -264,7 +294,7 @@ def _save_output(act: Activation, result: BackendResult, output: BackendOutput) 
         try:
             act.state.apply([(BackendOutputs, msgspec.to_builtins(kept))])
         except StateTooLarge as error:
-            act.note(error, "backend")
+            note_error(act, error, "backend")
         else:
             return
 
@@ -289,12 +319,14 @@ def _part_of(artifact: Artifact) -> Content | None:
     """The message part for an artifact that is a file; None for others, which are for the application."""
     content, media = artifact.content, artifact.media_type
     source = content if isinstance(content, Base64 | Url) else None
+    if isinstance(source, Url) and source.media_type is None:
+        source = Url(source.url, media)
     if isinstance(content, dict) and media is not None:
         fields = cast(dict[str, Any], content)
         if isinstance(data := fields.get("bytes"), str):
             source = Base64(media, data)
         elif isinstance(url := fields.get("uri", fields.get("url")), str):
-            source = Url(url)
+            source = Url(url, media)
     if source is None:
         return None
     kind = _PARTS.get((media or getattr(source, "media_type", "")).partition("/")[0])

@@ -8,12 +8,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ..types.events import Delta, Event
+from ..types.events import Delta, Event, StreamReset
 from .protocol import Update
 
 __all__ = ["Channel", "LocalBus", "Reader", "Subscription"]
 
 MAX_BACKLOG = 8192
+
+_OfAnswer = Delta | StreamReset
 
 
 class Reader(Protocol):
@@ -58,8 +60,8 @@ class Subscription:
                 waiter.set_result(None)
 
     def skip(self, message_id: str) -> None:
-        """Drop the buffered deltas of a message: the reader already has them."""
-        kept = [e for e in self.events if not (isinstance(e, Delta) and e.message_id == message_id)]
+        """Drop the buffered deltas and resets of a message: the reader already has its present text."""
+        kept = [e for e in self.events if not (isinstance(e, _OfAnswer) and e.message_id == message_id)]
         self.events.clear()
         self.events.extend(kept)
 

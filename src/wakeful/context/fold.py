@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..types.content import Text, ToolCall, ToolReply
 from ..types.messages import Message
 
-__all__ = ["fold", "make_note", "pair_results"]
+__all__ = ["fold", "is_summary", "make_note", "pair_results"]
 
 
 def fold(messages: Sequence[Message]) -> list[Message]:
-    """Replace the messages that a summary covers by the summary. Of nested summaries the largest is used.
+    """Replace the messages that a summary covers by the summary, and the content of rewritten ones.
+
+    Of nested summaries the largest is used.
 
     Idempotent. Messages that aren't in the log, such as context messages, keep their position.
     """
-    summaries = _outermost([m for m in messages if _is_summary(m)])
+    messages = _rewrite(messages)
+    summaries = _outermost([m for m in messages if is_summary(m)])
     if not summaries:
         return list(messages)
     spans = [span for m in summaries if (span := m.covers) is not None]
@@ -30,7 +35,7 @@ def fold(messages: Sequence[Message]) -> list[Message]:
             due += 1
 
     for message in messages:
-        if (own := message.covers) is not None and _is_summary(message):
+        if (own := message.covers) is not None and is_summary(message):
             if message.id in kept:
                 emit(own[0])
             continue
@@ -43,7 +48,15 @@ def fold(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
-def _is_summary(message: Message) -> bool:
+def _rewrite(messages: Sequence[Message]) -> Sequence[Message]:
+    rewritten = {m.rewrites: m.content for m in messages if m.rewrites is not None}
+    if not rewritten:
+        return messages
+    kept = [m for m in messages if m.rewrites is None]
+    return [replace(m, content=rewritten[m.seq]) if m.seq in rewritten else m for m in kept]
+
+
+def is_summary(message: Message) -> bool:
     """Whether the message is a summary. A message that would cover itself isn't."""
     if message.covers is None:
         return False

@@ -17,6 +17,7 @@ class Tally:
     __slots__ = (
         "_gauge",
         "_has_user",
+        "_is_cached",
         "_last",
         "_messages",
         "_open",
@@ -27,7 +28,8 @@ class Tally:
         "weight",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_cached: bool = True) -> None:
+        self._is_cached = is_cached
         self._gauge: Gauge | None = None
         self._messages: Sequence[Message] = ()
         self._reset()
@@ -63,7 +65,8 @@ class Tally:
 
     def _add(self, message: Message, gauge: Gauge) -> None:
         # Messages outside the log are made for each request, so their weight isn't cached.
-        weight = gauge.weigh(message) if message.seq else gauge.weigh_uncached(message)
+        is_cached = self._is_cached and message.seq
+        weight = gauge.weigh(message) if is_cached else gauge.weigh_uncached(message)
         self.weight += weight
         if message.role == "tool":
             reply = message.reply

@@ -16,6 +16,7 @@ from ..types.content import (
     Document,
     Image,
     MediaSource,
+    ServerTool,
     Text,
     Thinking,
     ToolCall,
@@ -40,7 +41,7 @@ _MEDIA: dict[type[Any], tuple[int, int, int]] = {
     Document: (5000, 500, 25),
 }
 
-_CACHE_SIZE = 16_384
+_CACHE_SIZE, _TOOLS_SIZE = 16_384, 256
 # Longer texts are extrapolated from a sample of this many characters.
 _SAMPLE = 20_000
 
@@ -83,7 +84,8 @@ def _weigh_part(part: Content, count: CountText) -> int:
         return _weigh_media(type(part), part.source)
     if isinstance(part, Thinking):
         return count(part.text) + estimate_text(part.encrypted or part.signature or "")
-    return _estimate_json(part.raw) if isinstance(part, Unknown) else 0
+    # Server tools are sent back to their vendor; citations are not, or cost little.
+    return _estimate_json(part.raw) if isinstance(part, Unknown | ServerTool) else 0
 
 
 def weigh(message: Message, count: CountText = estimate_text) -> int:
@@ -107,11 +109,13 @@ class Gauge:
     too long.
     """
 
-    __slots__ = ("_cache", "_count", "ratio", "refused")
+    __slots__ = ("_cache", "_count", "_tools", "ratio", "refused")
 
     def __init__(self, count: CountText = estimate_text) -> None:
         self._count = count
         self._cache: dict[str, int] = {}
+        # Weights of the tools of agents, by identity: an agent's tuple is the same in every request.
+        self._tools: dict[int, tuple[Sequence[ToolSpec], int]] = {}
         self.ratio = 1.0
         self.refused: int | None = None
 
@@ -132,9 +136,21 @@ class Gauge:
     def weigh_rest(self, system: str, tools: Sequence[ToolSpec], output: OutputSpec | None) -> int:
         """The weight of a request beside its messages."""
         found = self._count(system) + _PER_MESSAGE if system else 0
-        for tool in tools:
-            found += self._count(tool.name + tool.description) + _estimate_json(tool.parameters) + _PER_TOOL
+        found += self._weigh_tools(tools) if tools else 0
         return found if output is None else found + _estimate_json(output.schema) + _PER_TOOL
+
+    def _weigh_tools(self, tools: Sequence[ToolSpec]) -> int:
+        known = self._tools.get(id(tools))
+        if known is not None and known[0] is tools:
+            return known[1]
+        weight = 0
+        for tool in tools:
+            weight += self._count(tool.name + tool.description) + _estimate_json(tool.parameters) + _PER_TOOL
+        if isinstance(tools, tuple):
+            if len(self._tools) >= _TOOLS_SIZE:
+                self._tools.clear()
+            self._tools[id(tools)] = tools, weight
+        return weight
 
     def scaled(self, weight: int) -> int:
         """Convert a weight to the vendor's tokens."""
@@ -151,20 +167,20 @@ class Gauge:
         seen = min(max(tokens / weight, 0.4), 4.0)
         self.ratio = seen if self.ratio == 1.0 else self.ratio * 0.7 + seen * 0.3
 
-    def refuse(self, weight: int, said: str) -> None:
-        """Lower the limit after the vendor rejected a request of `weight` with the message `said`."""
+    def refuse(self, weight: int, message: str) -> None:
+        """Lower the limit after the vendor rejected a request of `weight` with the message `message`."""
         tokens = self.scaled(weight)
-        limit = limit_in(said)
+        limit = limit_in(message)
         target = tokens * 6 // 10 if limit is None else min(limit * 9 // 10, tokens * 8 // 10)
         self.refused = target if self.refused is None else min(self.refused, target)
 
 
-def limit_in(said: str) -> int | None:
+def limit_in(message: str) -> int | None:
     """Find the token limit in a vendor's error message: the smallest of its counts."""
     import re  # Needed after a rejection only.
 
-    counts = [int(number.replace(",", "")) for number in re.findall(r"\b\d[\d,]{3,}\b", said)]
-    return min(counts) if len(counts) > 1 and "token" in said.lower() else None
+    counts = [int(number.replace(",", "")) for number in re.findall(r"\b\d[\d,]{3,}\b", message)]
+    return min(counts) if len(counts) > 1 and "token" in message.lower() else None
 
 
 class Gauges:

@@ -12,7 +12,16 @@ from ..types.content import Part, Text, text_of
 from ..types.messages import Message, newest_turn
 from .fold import make_note
 
-__all__ = ["READ_RESULT", "Fit", "blocks_of", "leading", "preview", "truncate"]
+__all__ = [
+    "READ_RESULT",
+    "Fit",
+    "blocks_of",
+    "is_left_out_note",
+    "leading",
+    "left_out_note",
+    "preview",
+    "truncate",
+]
 
 READ_RESULT = "read_result"
 
@@ -83,20 +92,34 @@ def blocks_of(messages: Sequence[Message]) -> list[tuple[int, int]]:
     return found
 
 
-_LEFT_OUT = "[Earlier messages of the conversation are not shown.]"
+_LEFT_OUT_ID, _LEFT_OUT = "context-left-out", "[Earlier messages of the conversation are not shown.]"
+
+
+def left_out_note() -> Message:
+    """Make the note that stands for the messages that a model isn't shown."""
+    return make_note(_LEFT_OUT_ID, _LEFT_OUT)
+
+
+def is_left_out_note(message: Message) -> bool:
+    """Whether a message stands for others that a model isn't shown."""
+    return message.id == _LEFT_OUT_ID
 
 
 def truncate(messages: list[Message], weigh: Weigh, most: int, recent: int) -> Fit:
     """Cut messages to the weight `most`: the leading ones, the newest user message and the newest others remain.
 
-    The cut moves in steps of a quarter of the room, so that requests of several turns share a prefix in the
-    vendors' caches. It doesn't reach the newest `recent` messages while those fit.
+    The cut leaves out up to a quarter of the room more than it must, and is then kept for several turns, so that
+    their requests share a prefix in the vendors' caches. It doesn't reach the newest `recent` messages while those
+    fit.
     """
+    given, whole = messages, sum([weigh(message) for message in messages])
+    if whole <= most:
+        return Fit(given, whole, True)
+    gap = left_out_note()
+    messages = [message for message in given if not is_left_out_note(message)]
     weights = [weigh(message) for message in messages]
     before = [0, *accumulate(weights)]
-    if (total := before[-1]) <= most:
-        return Fit(messages, total, True)
-    lead, gap = leading(messages), make_note("context-left-out", _LEFT_OUT)
+    lead, total = leading(messages), before[-1]
     pinned = _pinned(messages, lead)
     starts = [start for start, _ in blocks_of(messages) if start >= lead] or [lead]
 
@@ -105,18 +128,26 @@ def truncate(messages: list[Message], weigh: Weigh, most: int, recent: int) -> F
         return before[lead] + weigh(gap) + kept + total - before[start]
 
     least = next((start for start in starts if weight_from(start) <= most), starts[-1])
-    step = max(most // 4, 1)
-    left_out = before[lead] + -(-(before[least] - before[lead]) // step) * step
-    start = next((one for one in starts if before[one] >= left_out), starts[-1])
+    near = [one for one in starts if one >= least and before[one] - before[least] <= most // 4]
+    start = max(near, key=lambda one: _rank(messages, one), default=least)
     if start > len(messages) - recent:
         start = max(least, next((one for one in starts if one >= len(messages) - recent), least))
     kept = [*[place for place in pinned if place < start], *range(start, len(messages))]
     if len(kept) == len(messages) - lead:
-        return Fit(messages, total, False)  # Nothing can be cut.
+        return Fit(given, whole, False)  # Nothing can be cut.
     weight = weight_from(start)
     shown = [messages[place] for place in kept]
     hole = next((n for n, place in enumerate(kept) if place != lead + n), len(kept))
     return Fit([*messages[:lead], *shown[:hole], gap, *shown[hole:]], weight, weight <= most)
+
+
+def _rank(messages: list[Message], start: int) -> int:
+    """The rank of a cut: higher ones are rarer, so that the highest of a range stays so while the range moves on.
+
+    It depends on the log alone, and not on the part of it that was loaded.
+    """
+    first, second = messages[start - 1].seq if start else 0, messages[start].seq
+    return (first ^ second).bit_length() if first and second else 0
 
 
 def _pinned(messages: list[Message], lead: int) -> list[int]:

@@ -13,9 +13,9 @@ from ..errors import InvalidArguments, InvalidInput, ToolError
 from ..tools import ChildRequest, ChildResult, Tool, ToolContext, ToolResult
 from ..tools.checks import check_task_name
 from ..tools.schema.wording import format_names, format_problems
+from ..types.calls import Effect
 from ..types.messages import parse_input, user_message
 from ..types.requests import ToolSpec
-from ..types.runs import Effect
 
 __all__ = ["DelegateTool"]
 

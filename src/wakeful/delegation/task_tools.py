@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from ..errors import ToolError
 from ..tools import Tool, ToolContext
-from ..types.runs import Effect, TaskRecord
+from ..types.calls import Effect
+from ..types.runs import TaskRecord
 
 __all__ = ["CancelTool", "OutputTool", "ResumeTool", "StatusTool", "UnknownTask"]
 

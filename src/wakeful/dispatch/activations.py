@@ -14,13 +14,17 @@ from ..loop import (
     NO_CALLS,
     Activation,
     Environment,
+    Fingerprint,
+    History,
     Rules,
     RunView,
     Tree,
+    apply_inbox,
     changes_since,
     detached_of,
-    history_of,
     inherit_tasks,
+    load_history,
+    reach_of,
     rules_of,
     supersede,
 )
@@ -45,16 +49,29 @@ class ActivationFactory:
         self._owner = owner
         self._keys = env.registry.catalog.keys
 
-    async def history(self, stored: ThreadView, agent_id: str) -> list[Message]:
-        """The messages of a thread that an agent's model is shown."""
-        kept, limits = stored.state.get(SummaryKey.name), self.env.registry.resolve(agent_id).agent.limits
+    async def history(self, stored: ThreadView, agent_id: str, run: RunRecord | None = None) -> History:
+        """The messages of a thread that an agent's model is shown, for a new run or for a stored one."""
+        env, thread = self.env, stored.thread
+        if not thread.head:
+            return History([])
+        agent = env.registry.resolve(agent_id)
+        if agent.agent.limits.history is None and agent.backend is None:
+            at = Fingerprint(thread.last_run_id, thread.version, thread.head)
+            if (cached := env.histories.take((env.store.tenant_name, thread.id), at)) is not None:
+                return cached
+        kept = stored.state.get(SummaryKey.name)
         mark = SummaryState() if kept is None else decode(kept, SummaryState)
-        return await history_of(self.env.store, stored.thread.id, limits.history, mark)
+        reach = reach_of(agent, None, env.registry.models, env.gauges)
+        return await load_history(env.store, thread.id, reach, mark, None if run is None else run.first_seq)
 
     def new(
-        self, new: NewRun, stored: ThreadView | None, history: list[Message], fence: Fence | None = None
+        self,
+        new: NewRun,
+        stored: ThreadView | None = None,
+        history: History | None = None,
+        fence: Fence | None = None,
     ) -> Activation:
-        """An activation for a new run, which supersedes a run that waits on the thread.
+        """An activation for a new run, on a new thread by default; it supersedes a run that waits on the thread.
 
         With a `fence` the thread is claimed already.
         """
@@ -65,6 +82,7 @@ class ActivationFactory:
             status="running",
             agent_id=new.agent_id,
             principal=new.principal,
+            owner=new.owner,
             options=new.options,
             created_at=now,
             started_at=now,
@@ -80,7 +98,7 @@ class ActivationFactory:
         view = RunView(run, Tree(started_at=now))
         above = identity.parent_thread_id
         channel = self.bus.hold(identity.thread_id, () if above is None else (above,))
-        act = Activation(self.env, view, state, history, channel, now)
+        act = Activation(self.env, view, state, history or History([]), channel, now)
         self._claim(act, stored, fence)
         if stored is not None:
             view.inbox = {i.id: i for i in stored.inbox if i.id != new.item_id}
@@ -90,12 +108,12 @@ class ActivationFactory:
             if stored.run is not None:
                 for entry in supersede(act.draft, stored, stored.run, now):
                     act.log(entry)
-            act.apply_inbox()
+            apply_inbox(act)
         _begin(act, run, new.history, new.message)
         if new.item_id is not None:
             act.take(new.item_id, new.item_revision)
-        elif new.request_id is not None:
-            act.draft.request = new.request_id
+        elif new.request is not None:
+            act.draft.request = new.request
         return act
 
     def _claim(self, act: Activation, stored: ThreadView | None, fence: Fence | None = None) -> None:
@@ -140,9 +158,9 @@ class ActivationFactory:
         """
         env = self.env
         if ends and not env.registry.knows(run.agent_id):
-            env, history = replace(env, registry=env.registry.with_placeholder(run.agent_id)), []
+            env, history = replace(env, registry=env.registry.with_placeholder(run.agent_id)), History([])
         else:
-            history = await self.history(stored, run.agent_id)
+            history = await self.history(stored, run.agent_id, run)
         view = RunView.of(stored, replace(run, status="running", waiting=None))
         state = State.load(self._keys, {**stored.state, **stored.run_state})
         now = self.env.clock.now()
@@ -167,7 +185,9 @@ class ActivationFactory:
         going = replace(run, status="running", waiting=None)
         view = replace(before, run=going, inbox={**before.inbox, item.id: item}, deferred=NO_CALLS)
         channel = self.bus.hold(item.thread_id, parked.channel.above)
-        act = Activation(self.env, view, parked.state, parked.history, channel, self.env.clock.now())
+        act = Activation(
+            self.env, view, parked.state, History(parked.history, parked.cut), channel, self.env.clock.now()
+        )
         if parked.above is not None:
             act.keep_under(parked.above)
         act.draft.claim, act.draft.version = self._owner, parked.version
@@ -191,6 +211,7 @@ class ActivationFactory:
             status="running",
             agent_id=identity.agent_id,
             principal=above.run.principal,
+            owner=above.run.owner,
             created_at=now,
             started_at=now,
             updated_at=now,
@@ -202,7 +223,7 @@ class ActivationFactory:
         if seed:
             state.seed(seed)
         channel = self.bus.hold(identity.thread_id, parent.channel.path)
-        act = Activation(self.env, RunView(run, above.tree), state, [], channel, now)
+        act = Activation(self.env, RunView(run, above.tree), state, History([]), channel, now)
         act.keep_under(parent.rules)
         self._claim(act, None)
         _begin(act, run, history, message)
@@ -238,7 +259,7 @@ def _reopened(act: Activation, run: RunRecord, trigger: Any) -> Activation:
     """Log the start of an activation that continues a run."""
     act.set_run(apart=run.apart or act.view.tree.apart)
     act.log(RunStart(act.identity, 0, act.now, trigger, changes_since(run.needs, act.agent)))
-    act.apply_inbox()
+    apply_inbox(act)
     return act
 
 

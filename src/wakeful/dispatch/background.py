@@ -12,10 +12,12 @@ from ..stores import Commit, Store
 from ..tasks import SCHEDULE, Schedule
 from ..tools import ChildRequest
 from ..types.ids import new_id
-from ..types.inbox import InboxItem, InputItem, TaskItem
+from ..types.inbox import InboxItem, InputItem, Request, TaskItem
 from ..types.runs import FUNCTION, Identity, Principal, TaskRecord, TaskRef, TaskStatus
 from .control import cancel
 from .dispatcher import Dispatcher
+from .remote_tasks import is_remote
+from .requests import first_item
 from .schedules import schedule_thread, write_schedule
 from .task_start import check_name
 
@@ -27,12 +29,12 @@ async def spawn(
     child: ChildRequest,
     owner: str | None,
     principal: Principal | None,
-    request_id: str | None,
+    request: Request | None,
 ) -> TaskRecord:
     """Start a background task that a thread owns, or nobody. A repeated request starts nothing."""
     dispatch.check_open()
     store = dispatch.env.store
-    if request_id is not None and (known := await store.item(request_id)) is not None:
+    if (known := await first_item(store, request)) is not None:
         return await find_task(store, known.run_id or known.taken_by or "")
     run_id = new_id()
     prefix = "task" if child.agent_id.startswith(FUNCTION) else "sub-agent"
@@ -46,11 +48,12 @@ async def spawn(
         target_thread=thread_id,
         background=True,
         durable=True,
+        remote=is_remote(dispatch.env.registry, child.agent_id),
         created_at=dispatch.env.clock.now(),
     )
     depth = 0 if owner is None else 1
     item = InputItem(
-        id=request_id or run_id,
+        id=run_id if request is None else request.id,
         thread_id=thread_id,
         message=child.message,
         agent_id=child.agent_id,
@@ -58,6 +61,7 @@ async def spawn(
         run_id=run_id,
         seed=child.state,
         lineage=Identity(run_id, thread_id, child.agent_id, run_id, None, owner, None, "task", depth),
+        digest="" if request is None else request.digest,
     )
     if owner is None:
         if not await dispatch.deliver_if_idle(item):
@@ -65,7 +69,7 @@ async def spawn(
     else:
         await _own(dispatch, record, item, child)
         dispatch.announce(item)
-    if request_id is not None and (first := await store.item(request_id)) is not None and first.run_id != run_id:
+    if (first := await first_item(store, request)) is not None and first.run_id != run_id:
         # The same request was made at the same time.
         return await find_task(store, first.run_id or first.taken_by or "")
     await dispatch.start_if_due(thread_id)
@@ -150,9 +154,9 @@ async def cancel_task(dispatch: Dispatcher, task: TaskRecord, reason: str) -> bo
     return await cancel(dispatch, task.target, reason)
 
 
-async def put_schedule(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
+async def put_schedule(dispatch: Dispatcher, schedule: Schedule, request: Request | None = None) -> Schedule:
     """Write a schedule and have the workers look when it is due."""
-    written = await write_schedule(dispatch.activations, schedule)
+    written = await write_schedule(dispatch.activations, schedule, request)
     dispatch.worker.look()
     if not dispatch.execute:
         dispatch.signals.wake(dispatch.tenant, schedule_thread(schedule.name), SCHEDULE)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from inspect import iscoroutine
 from typing import Any
 
+from msgspec import UNSET
+
 from ..errors import Conflict, RemoteError, StaleFence, StoreError, WakefulError
 from ..loop import Activation, JoinedCommit, drive, end_task, notify_item, outcome_of, read_tasks
 from ..state import Snapshot, State
@@ -311,7 +313,8 @@ def _result(
     dispatch: Dispatcher, task: TaskRecord, run: RunRecord, outcome: TaskOutcome, state: Snapshot
 ) -> ChildResult:
     done = run.outcome
-    output = output_of(dispatch.env.registry, run, outcome.text)
+    registry = dispatch.env.registry
+    output = output_of(registry, run, outcome.text) if run.agent_id in registry.outputs else None
     remote = done is not None and isinstance(done.termination, Failed) and done.termination.error == _REMOTE
     return ChildResult(
         run.id,
@@ -320,7 +323,7 @@ def _result(
         outcome.text,
         run.steps,
         outcome.error,
-        output,
+        None if output is UNSET else output,
         state,
         task.id,
         "remote_error" if remote else "failed",

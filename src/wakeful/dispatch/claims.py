@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loop import Activation, drive
 from ..stores import Claimed, Commit, Fence, ThreadView
-from ..types.inbox import InboxItem
+from ..types.inbox import InboxItem, Request
 from .dispatcher import Dispatcher
 from .due import is_due, next_input
 from .results import RunResult, new_run_of
@@ -60,7 +60,7 @@ async def run_claimed(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> N
     except UsageError as error:
         _log.warning("thread %r is due and can't run here: %s", thread_id, explain(error))
         later = dispatch.env.clock.now() + _next_backoff(dispatch, thread_id)
-        await _release(dispatch, thread_id, fence, later=later)
+        await _release(dispatch, thread_id, fence, later=later, why=explain(error))
     except Exception as error:
         if not has_caller:
             report(_log, error, "thread %r was due and failed", thread_id)
@@ -83,8 +83,10 @@ async def _run_due(
     elif (act := await _reopen(dispatch, stored, fence)) is not None:
         await drive(count(act), dispatch)
     else:
-        later = _next_look(dispatch, stored, claimed)
-        await _release(dispatch, stored.thread.id, fence, later=later, inbox_head=stored.thread.inbox_head)
+        later, head = _next_look(dispatch, stored, claimed), stored.thread.inbox_head
+        is_blocked = run is not None and run.waiting is not None and is_due(stored, run, dispatch.env.clock.now())
+        problem = dispatch.find_problem(stored, run) if is_blocked and run is not None else None
+        await _release(dispatch, stored.thread.id, fence, later=later, inbox_head=head, why=problem)
 
 
 async def start_requested(dispatch: Dispatcher, item: InboxItem, started: asyncio.Future[bool]) -> None:
@@ -94,10 +96,10 @@ async def start_requested(dispatch: Dispatcher, item: InboxItem, started: asynci
     new, so the first attempt assumes that.
     """
     thread_id, since = item.thread_id, asyncio.get_running_loop().time()
-    new, act = replace(new_run_of(item), item_id=None, request_id=item.id), None
+    new, act = replace(new_run_of(item), item_id=None, request=Request(item.id, item.digest)), None
     try:
         try:
-            act = _count_start(dispatch, since, dispatch.activations.new(new, None, []), started)
+            act = _count_start(dispatch, since, dispatch.activations.new(new), started)
             act.draft.inbox_head = 0
             await drive(act, dispatch)
         except (Conflict, InboxMoved):
@@ -106,7 +108,7 @@ async def start_requested(dispatch: Dispatcher, item: InboxItem, started: asynci
             stored = await dispatch.env.store.load(thread_id)
             if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
                 return  # Something else has its turn.
-            history = await dispatch.activations.history(stored, new.agent_id) if stored.thread.head else []
+            history = await dispatch.activations.history(stored, new.agent_id)
             act = _count_start(dispatch, since, dispatch.activations.new(new, stored, history), started)
             act.draft.inbox_head = stored.thread.inbox_head
             await drive(act, dispatch)
@@ -161,7 +163,7 @@ async def _run_input(
     count: Callable[[Activation], Activation],
 ) -> RunResult | None:
     new, activations = new_run_of(item), dispatch.activations
-    history = await activations.history(stored, new.agent_id) if stored.thread.head else []
+    history = await activations.history(stored, new.agent_id)
     act = activations.new(new, stored, history, fence)
     if new.lineage is not None:
         await activations.join_tree(act)
@@ -176,7 +178,7 @@ async def _reopen(dispatch: Dispatcher, stored: ThreadView, fence: Fence) -> Act
         return None
     if run.waiting is None:
         return await dispatch.activations.reopen(stored, run, "recover", fence=fence)
-    if not is_due(stored, run, dispatch.env.clock.now()) or dispatch.is_unresumable(stored, run):
+    if not is_due(stored, run, dispatch.env.clock.now()) or dispatch.find_problem(stored, run) is not None:
         return None
     return await dispatch.activations.reopen(stored, run, "wake", fence=fence)
 
@@ -209,10 +211,13 @@ async def _release(
     *,
     later: int | None = None,
     inbox_head: int | None = None,
+    why: str | None = None,
     failed: str | None = None,
 ) -> None:
-    """Release a thread: due as it is, after a failure, or `later` unless its inbox moved."""
-    commit = Commit(thread_id, fence=fence, release=True, later=later, inbox_head=inbox_head, failed=failed)
+    """Release a thread: due as it is, after a failure, or `later` unless its inbox moved. `why` is kept."""
+    commit = Commit(
+        thread_id, fence=fence, release=True, later=later, inbox_head=inbox_head, why=why, failed=failed
+    )
     try:
         await dispatch.env.store.commit(commit)
     except InboxMoved:

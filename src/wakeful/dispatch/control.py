@@ -6,14 +6,16 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, RunNotFailed, StaleFence, UnknownInput, UnknownRun
+from ..errors import Conflict, DuplicateRequest, RunNotFailed, StaleFence, UnknownInput, UnknownRun
 from ..loop import drive
 from ..messaging import retract
-from ..stores import Commit
+from ..stores import Commit, reused
 from ..types.ids import new_id
-from ..types.inbox import CancelItem, InboxItem, InputItem, PauseItem, UnpauseItem
+from ..types.inbox import CancelItem, InboxItem, InputItem, PauseItem, Request, UnpauseItem
 from ..types.runs import Failed, RunRecord, Stopped
+from .callers import Caller
 from .dispatcher import Dispatcher
+from .requests import first_item
 from .results import RunResult
 from .tree import find_run
 from .waits import Watch, complete, until_quiet, wait_for_run
@@ -98,13 +100,27 @@ async def _cancel(dispatch: Dispatcher, run_id: str, reason: str, watch: Watch, 
         return True
 
 
-async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
-    """Continue a failed run, or one whose dispatch is a dead letter, from its last committed step."""
+async def retry(dispatch: Dispatcher, run_id: str, request: Request | None = None) -> RunResult:
+    """Continue a failed run, or one whose dispatch is a dead letter, from its last committed step.
+
+    A repeated request continues nothing.
+    """
+    with Caller(dispatch, run_id):
+        return await _retry(dispatch, run_id, request)
+
+
+async def _retry(dispatch: Dispatcher, run_id: str, request: Request | None) -> RunResult:
     while True:
         run, stored = await find_run(dispatch.env.store, run_id)
-        if run.status != "done" and await dispatch.env.store.revive(run.thread_id):
+        if request is not None and (first := await first_item(dispatch.env.store, request)) is not None:
+            if first.taken_by != run_id:
+                raise reused(request.id)
+            return await wait_for_run(dispatch, run_id)
+        if run.status != "done" and await dispatch.env.store.revive(run.thread_id, request=request):
             dispatch.worker.look()
             return await wait_for_run(dispatch, run_id)
+        if run.status != "done" and await first_item(dispatch.env.store, request) is not None:
+            continue  # The same request was made at the same time.
         _check_failed(run)
         if stored.run is not None or stored.thread.last_run_id != run_id:
             raise RunNotFailed(
@@ -114,15 +130,18 @@ async def retry(dispatch: Dispatcher, run_id: str) -> RunResult:
         fresh = replace(run, status="running", outcome=None, finished_at=None, failures=0, ending=None)
         try:
             if not dispatch.runs_agent(run.agent_id):
-                commit = Commit(run.thread_id, run.identity, version=stored.thread.version, runs=[fresh])
+                commit = Commit(
+                    run.thread_id, run.identity, version=stored.thread.version, runs=[fresh], request=request
+                )
                 await dispatch.activations.write(commit, fresh)
                 dispatch.signals.wake(dispatch.tenant, run.thread_id, run.agent_id)
                 return await wait_for_run(dispatch, run_id)
             act = await dispatch.activations.reopen(stored, fresh, "retry")
             act.view.answer = await dispatch.env.store.answer(run_id)
+            act.draft.request = request
             await drive(act, dispatch)
             return await complete(dispatch, dispatch.result(act))
-        except (Conflict, StaleFence):
+        except (Conflict, StaleFence, DuplicateRequest):
             continue
 
 

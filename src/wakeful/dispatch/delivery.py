@@ -10,6 +10,7 @@ from ..types.inbox import InboxItem, InputItem, InputPolicy
 from ..types.mail import Receipt
 from .control import cancel
 from .dispatcher import Dispatcher
+from .requests import first_item
 from .results import NewRun, item_of
 
 __all__ = ["send"]
@@ -28,7 +29,7 @@ async def send(dispatch: Dispatcher, new: NewRun, policy: InputPolicy | None) ->
     first: InboxItem | None = None
     if not await dispatch.deliver_if_idle(item_of(new, policy or "queue"), ask=ask):
         await _send_to_busy(dispatch, new, policy)
-        first = None if new.request_id is None else await dispatch.env.store.item(new.request_id)
+        first = await first_item(dispatch.env.store, new.request)
     thread_id = new.thread_id if first is None else first.thread_id
     if dispatch.execute:
         await dispatch.start_if_due(thread_id)

@@ -66,9 +66,10 @@ class Dispatcher(Host):
         self.signals = signals
         self.turns = Turns()
         self.activations = ActivationFactory(env, bus, worker.owner)
-        # Threads whose inbox is about to be looked at.
+        # Threads whose inbox is about to be read.
         self._checking: set[str] = set()
-        self._unresumable: dict[str, float] = {}
+        # By run: until when, at which inbox head, and why it can't be resumed.
+        self._unresumable: dict[str, tuple[float, int, str]] = {}
         signals.add(tenant, bus, self._refresh_active)
 
     async def _refresh_active(self, thread_id: str) -> bool:
@@ -132,7 +133,7 @@ class Dispatcher(Host):
         try:
             thread = await self.env.store.thread(thread_id)
         except StoreError as error:
-            _log.warning("no worker was told of thread %r; they look later: %s", thread_id, explain(error))
+            _log.warning("no worker was notified of thread %r; they poll it later: %s", thread_id, explain(error))
             return
         if thread is None or thread.owner == self.worker.owner:
             return
@@ -177,7 +178,7 @@ class Dispatcher(Host):
                 if thread_id not in self.active and thread_id not in self.starting:
                     await self.notify_others(thread_id, agent_id)
         except StoreError as error:
-            _log.warning("thread %r could not be read and will be looked at later: %s", thread_id, error)
+            _log.warning("thread %r could not be read and is read again later: %s", thread_id, error)
         finally:
             self._checking.discard(thread_id)
 
@@ -225,25 +226,27 @@ class Dispatcher(Host):
         if run.waiting is None:
             known = self.env.registry.knows(run.agent_id)
             return run.agent_id, partial(self._continue, stored, run, "recover") if known else None
-        if not is_due(stored, run, now) or self.is_unresumable(stored, run):
+        if not is_due(stored, run, now) or self.find_problem(stored, run) is not None:
             return None
         if is_schedule_due(run, now):
             return run.agent_id, partial(self.fire_schedule, stored, run)
         return run.agent_id, partial(self._continue, stored, run, "wake")
 
-    def is_unresumable(self, stored: ThreadView, run: RunRecord) -> bool:
-        """Whether the present code can't resume a waiting run. The reason is logged every half minute."""
-        now = asyncio.get_running_loop().time()
-        if self._unresumable.get(run.id, 0) > now:
-            return True
-        self._unresumable.pop(run.id, None)
+    def find_problem(self, stored: ThreadView, run: RunRecord) -> str | None:
+        """Why the present code can't resume a waiting run; None if it can. It is logged every half minute."""
+        now, inbox_head = asyncio.get_running_loop().time(), stored.thread.inbox_head
+        until, seen, problem = self._unresumable.pop(run.id, (0.0, 0, ""))
+        if until > now and seen == inbox_head:
+            self._unresumable[run.id] = until, seen, problem
+            return problem
         try:
             check_resumable(self.env.registry, stored, run, decisions_in(stored.inbox))
         except CannotResume as error:
-            self._unresumable[run.id] = now + UNRESUMABLE_PAUSE
+            problem = "; ".join(error.reasons)
+            self._unresumable[run.id] = now + UNRESUMABLE_PAUSE, inbox_head, problem
             _log.warning("thread %r is due: %s", run.thread_id, error)
-            return True
-        return False
+            return problem
+        return None
 
     async def fire_schedule(self, stored: ThreadView, run: RunRecord, fence: Fence | None = None) -> None:
         """Fire a due schedule and wake the threads that got its input."""
@@ -304,7 +307,7 @@ class Dispatcher(Host):
         return await self._open_new(new, stored)
 
     async def _open_new(self, new: NewRun, stored: ThreadView) -> Activation:
-        history = await self.activations.history(stored, new.agent_id) if stored.thread.head else []
+        history = await self.activations.history(stored, new.agent_id)
         act = self.activations.new(new, stored, history)
         if new.lineage is not None and new.lineage.parent_run_id is not None:
             await self.activations.join_tree(act)
@@ -314,7 +317,7 @@ class Dispatcher(Host):
         """Resume a run that waits for input with a new message."""
         check_resumable(self.env.registry, stored, run)
         act = await self.activations.reopen(stored, run, "wake")
-        act.draft.request = new.request_id
+        act.draft.request = new.request
         if new.message is not None:
             act.log(new.message)
         act.set_run(ending=None)

@@ -19,19 +19,23 @@ from ..errors import (
     explain,
     report,
 )
-from ..loop import Activation, Environment
+from ..loop import Activation, Environment, Fingerprint, History, deliver_items
 from ..stores import Commit, Fence
+from ..types.runs import Failed
 from .parked_activations import ParkedActivations
 from .results import RunResult, result_of
 from .worker_state import WorkerState
 
-__all__ = ["Host", "enclosing_threads", "is_inside_run"]
+__all__ = ["Host", "enclosing_threads", "is_inside_run", "log_failure"]
 
 _log = logging.getLogger("wakeful")
 
 # The threads whose runs the present code is part of: a tool, a hook, or a task that one started. An empty string
 # marks a task that its run doesn't wait for.
 enclosing_threads: ContextVar[tuple[str, ...]] = ContextVar("wakeful_threads", default=())
+
+# The most exceptions of failed runs that a process keeps, to chain them to the errors of callers.
+FAILURES_KEPT = 16
 
 # Backoff before each attempt to release a thread, in seconds.
 RELEASE_BACKOFF = (0, 0.1, 0.5, 2, 5, 10)
@@ -41,6 +45,11 @@ def is_inside_run() -> bool:
     """Whether a run of this process waits for the present code."""
     enclosing = enclosing_threads.get()
     return bool(enclosing) and bool(enclosing[-1])
+
+
+def log_failure(run_id: str, agent_id: str, termination: Failed) -> None:
+    """Log a failed run without a caller."""
+    _log.warning("run %s of %s failed: %s", run_id, agent_id, termination.text)
 
 
 class Host:
@@ -64,6 +73,9 @@ class Host:
         self.closed = False
         self._metrics = worker.metrics
         self._next_ends: dict[str, asyncio.Future[Activation]] = {}
+        # How many callers of this process wait for a run, by its id.
+        self._awaited: dict[str, int] = {}
+        self._failures: dict[str, BaseException] = {}
 
     def check_open(self) -> None:
         """Raise `RuntimeClosed` once the runtime is closed."""
@@ -85,13 +97,42 @@ class Host:
             return
         stored = await self.env.store.load(thread_id)
         if stored is not None and self.active.get(thread_id) is act:
-            act.deliver(stored.inbox, stored.thread.inbox_head)
+            deliver_items(act, stored.inbox, stored.thread.inbox_head)
 
     def result(self, act: Activation) -> RunResult:
         """The result of an activation's run so far."""
         view = act.view
         tickets = tuple(view.tickets.values()) if view.tickets else ()
         return result_of(self.env.registry, view.run, view.answer, tickets)
+
+    # -- callers and failures --------------------------------------------------------------------------------
+
+    def add_caller(self, run_id: str) -> None:
+        """Register a caller that waits for a run. Call `remove_caller` when it stops waiting."""
+        self._awaited[run_id] = self._awaited.get(run_id, 0) + 1
+
+    def remove_caller(self, run_id: str) -> None:
+        """Forget a caller that waited for a run."""
+        if (left := self._awaited[run_id] - 1) > 0:
+            self._awaited[run_id] = left
+        else:
+            del self._awaited[run_id]
+
+    def failure(self, run_id: str) -> BaseException | None:
+        """The exception that a run failed with, if that was in this process and not long ago."""
+        return self._failures.get(run_id)
+
+    def _note_failure(self, act: Activation) -> None:
+        """Keep the exception of a failed run, and log the failure if neither a caller nor a run gets it."""
+        run = act.view.run
+        if run.outcome is None or not isinstance(run.outcome.termination, Failed):
+            return
+        if act.failure is not None:
+            self._failures[run.id] = act.failure
+            if len(self._failures) > FAILURES_KEPT:
+                del self._failures[next(iter(self._failures))]
+        if run.task is None and run.id not in self._awaited:
+            log_failure(run.id, run.agent_id, run.outcome.termination)
 
     # -- called by activations -------------------------------------------------------------------------------
 
@@ -132,11 +173,14 @@ class Host:
         self.worker.run_ended()
         self._metrics.ended(run)
         del self.active[thread_id]
+        _keep_history(act, self.tenant)
         if self._next_ends and (next_end := self._next_ends.pop(thread_id, None)) is not None:
             next_end.set_result(act)
         if self.parked.by_thread or run.status != "done":
             self.parked.add_ended(act)
         self.bus.release(thread_id)
+        if run.status == "done":
+            self._note_failure(act)
         if (waiting := run.waiting) is not None and waiting.until is not None:
             self.worker.look()
 
@@ -189,3 +233,18 @@ class Host:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, RuntimeClosed | InputRetracted):
             report(_log, error, "a run in the background failed")
+
+
+def _keep_history(act: Activation, tenant: str) -> None:
+    """Keep the history for the thread's next run, if this one is over and nothing of it is uncommitted."""
+    history = act.loaded
+    if not act.left or act.view.run.status != "done" or act.draft:
+        return
+    if act.agent.agent.limits.history is not None or act.agent.backend is not None:
+        return
+    if history.messages is not act.history:
+        history = History(act.history)
+    history.cut, history.tally = act.cut, None if act.window is None else act.window.tally
+    history.digests = act.digests
+    at = Fingerprint(act.identity.run_id, act.version, act.head)
+    act.env.histories.put((tenant, act.identity.thread_id), at, history)

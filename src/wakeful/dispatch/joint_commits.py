@@ -61,7 +61,7 @@ def _open_child(dispatch: Dispatcher, act: Activation, item: InputItem) -> Activ
     if item.task is None or item.task.epoch > 1 or item.lineage is None:
         return None
     try:
-        child = dispatch.activations.new(new_run_of(item), None, [])
+        child = dispatch.activations.new(new_run_of(item))
     except WakefulError:
         return None  # The worker that claims it reports the error.
     child.inbox_head = 1

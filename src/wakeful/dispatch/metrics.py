@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -80,7 +81,7 @@ _FINISHED: dict[str | type, tuple[str, str]] = {}
 
 
 def _finished(ended: str | type) -> tuple[str, str]:
-    status = ended if isinstance(ended, str) else ended.__name__.lower()
+    status = ended if isinstance(ended, str) else re.sub(r"(?<=[a-z])(?=[A-Z])", "_", ended.__name__).lower()
     counted = _FINISHED[ended] = ("wakeful_runs_finished_total", status)
     return counted
 

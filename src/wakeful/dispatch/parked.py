@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from ..agents import QUESTIONS, Registry
-from ..errors import CannotResume, CorruptRow, InvalidArguments, StateError, UnknownAgent, explain
+from ..errors import CannotResume, CorruptRow, InvalidArguments, StateError, UnknownAgent, outline
 from ..loop import agent_of
 from ..stores import Store, ThreadView
+from ..types.calls import Call
 from ..types.inbox import decisions_in
-from ..types.runs import Call, RunRecord
+from ..types.runs import RunRecord
 from ..types.tickets import Decision
 
-__all__ = ["ParkedProblem", "check_resumable", "parked_problems", "resume_problems"]
+__all__ = ["ParkedProblem", "check_parked", "check_resumable", "resume_problems", "settled_calls"]
 
 PAGE = 100
 
@@ -29,7 +30,7 @@ class ParkedProblem(Struct, frozen=True):
     tenant: str = "default"
 
 
-async def parked_problems(registry: Registry, store: Store) -> list[ParkedProblem]:
+async def check_parked(registry: Registry, store: Store) -> list[ParkedProblem]:
     """The waiting runs of a tenant that the present code can't resume, newest first."""
     found: list[ParkedProblem] = []
     before: str | None = None
@@ -42,7 +43,7 @@ async def parked_problems(registry: Registry, store: Store) -> list[ParkedProble
                 continue
             if stored is None or stored.run is None or stored.run.id != run.id or stored.run.waiting is None:
                 continue  # It was resumed meanwhile.
-            settled = _settled(stored, decisions_in(stored.inbox))
+            settled = settled_calls(stored, decisions_in(stored.inbox))
             if reasons := resume_problems(registry, stored, stored.run, settled):
                 found.append(ParkedProblem(run.thread_id, run.id, run.agent_id, tuple(reasons), store.tenant_name))
         before = page[-1].id
@@ -55,11 +56,11 @@ def check_resumable(
     """Raise `CannotResume` if the present code can't resume a waiting run with these decisions."""
     if run.waiting is None:
         return
-    if reasons := resume_problems(registry, stored, run, _settled(stored, decisions)):
+    if reasons := resume_problems(registry, stored, run, settled_calls(stored, decisions)):
         raise CannotResume(run.id, reasons)
 
 
-def _settled(stored: ThreadView, decisions: Iterable[Decision]) -> dict[str, bool]:
+def settled_calls(stored: ThreadView, decisions: Iterable[Decision]) -> dict[str, bool]:
     """Calls that no longer depend on the model's arguments, and whether they still need their tool.
 
     Denied and answered calls don't need it; calls with edited arguments do.
@@ -68,7 +69,7 @@ def _settled(stored: ThreadView, decisions: Iterable[Decision]) -> dict[str, boo
     settled: dict[str, bool] = {}
     for decision in decisions:
         ticket = tickets.get(decision.ticket_id)
-        if ticket is None or decision.verdict == "reassign":
+        if ticket is None or decision.verdict not in ("approve", "deny"):
             continue
         mode = "result" if decision.verdict == "deny" else decision.mode or ticket.accepts[0]
         if mode in ("result", "arguments"):
@@ -109,7 +110,7 @@ def _call_problems(registry: Registry, run: RunRecord, call: Call, *, edited: bo
     except InvalidArguments as error:
         return [f"the arguments of call {call.id} no longer fit tool {call.name!r}: {error}"]
     except Exception as error:  # A parameter type's own code may raise anything.
-        return [f"the arguments of call {call.id} can't be read by tool {call.name!r}: {explain(error)}"]
+        return [f"the arguments of call {call.id} can't be read by tool {call.name!r}: {outline(error)}"]
     return []
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ..agents import Backend, Registry
+from ..agents import Backend, Registry, resolve_child
 from ..errors import StoreError, ToolError, UnknownAgent
 from ..loop import outcome_of
-from ..types.runs import TaskRecord
+from ..types.runs import FUNCTION, TaskRecord
 from .dispatcher import Dispatcher
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "UnknownRemote",
     "backend_of_task",
     "check_stoppable",
+    "is_remote",
     "refresh",
     "thread_for",
 ]
@@ -44,12 +45,18 @@ def thread_for(run_id: str) -> str:
     return f"sub-agent-{run_id}"
 
 
+def is_remote(registry: Registry, agent_id: str) -> bool:
+    """Whether a task of this agent is executed by the agent's backend; functions are the runtime's own."""
+    backend = resolve_child(registry, agent_id).backend
+    return backend is not None and not agent_id.startswith(FUNCTION)
+
+
 def backend_of_task(registry: Registry | None, task: TaskRecord) -> Backend | None:
     """The backend of a task; None if the loop runs it. The record says which, the registry has the backend."""
     if not task.remote:
         return None
     if registry is None:
-        raise InvalidState("remote agent backend resolution requires an AgentOs-bound catalog")
+        raise InvalidState("remote agent backend resolution requires a wakeful-bound catalog")
     try:
         backend = registry.resolve(task.agent_id).backend
     except UnknownAgent as error:
@@ -60,7 +67,7 @@ def backend_of_task(registry: Registry | None, task: TaskRecord) -> Backend | No
 
 
 def check_stoppable(registry: Registry, task: TaskRecord) -> None:
-    """Raise if a remote task's agent is local by now: its remote side would go on after a cancellation.
+    """Raise if a remote task's agent is local by now: its remote side would continue after a cancellation.
 
     An agent that isn't known here is left to the process that knows it.
     """

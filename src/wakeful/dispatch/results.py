@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from ..agents import Registry
-from ..errors import RunFailed
+from ..errors import NoOutput, RunFailed
 from ..types.content import Artifact, text_of
 from ..types.copies import copy_mutable
+from ..types.generics import Output
 from ..types.ids import new_id
-from ..types.inbox import InboxItem, InputItem, InputPolicy, TaskItem
+from ..types.inbox import InboxItem, InputItem, InputPolicy, Request, TaskItem
 from ..types.messages import Message
 from ..types.runs import (
     PRIORITY,
@@ -33,12 +34,13 @@ from ..types.tickets import Ticket
 __all__ = ["NewRun", "RunResult", "begins_run", "item_of", "new_run_of", "output_of", "result_of"]
 
 
-class RunResult(Struct, frozen=True, gc=False, kw_only=True):
+class RunResult(Struct, Generic[Output], frozen=True, gc=False, kw_only=True):
     """The result of a run so far.
 
     With status `waiting`, `tickets` are the open questions of the run and of the runs below it, and `tasks` the
-    tasks that it waits for. With `done`, `termination` says how it ended. `text` is the last answer, `output` the
-    typed one. A backend adds `artifacts`, `raw` and `status_reason`.
+    tasks that it waits for. With `done`, `termination` says how it ended, and `tasks` are the runs below it that
+    were stopped and haven't ended yet. `usage` is that of the run and of all runs below it, so far. `text` is the
+    last answer. A backend adds `artifacts`, `raw` and `status_reason`.
     """
 
     run_id: str
@@ -46,7 +48,7 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     agent_id: str
     status: str
     text: str
-    output: Any = None
+    _output: Any = field(default=UNSET, name="output")
     termination: Termination | None = None
     tickets: tuple[Ticket, ...] = ()
     usage: Usage = Usage()
@@ -55,6 +57,19 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
     artifacts: tuple[Artifact, ...] = ()
     raw: Any = None
     status_reason: str = ""
+
+    @property
+    def output(self) -> Output:
+        """The output of a finished run: a value of the agent's output type, or the text if it has none.
+
+        Raises `RunFailed` if the run failed, and `NoOutput` if it waits, was stopped, cancelled or blocked.
+        """
+        if self._output is not UNSET:
+            return self._output
+        if isinstance(self.termination, Failed):
+            raise self.failure()
+        how = self.error or f"it is {self.status}"
+        raise NoOutput(f"run {self.run_id} of {self.agent_id} has no output: {how}; its last answer is in .text")
 
     @property
     def truncated(self) -> bool:
@@ -74,10 +89,14 @@ class RunResult(Struct, frozen=True, gc=False, kw_only=True):
             case other:
                 return f"{type(other).__name__.lower()}: {getattr(other, 'reason', '')}"
 
-    def raise_for_failure(self) -> RunResult:
-        """Raise `RunFailed` if there is an error, else return the result."""
+    def failure(self) -> RunFailed:
+        """The error of a failed run, to raise."""
+        return RunFailed(f"run {self.run_id} of {self.agent_id} failed: {self.error}", self)
+
+    def raise_for_failure(self) -> RunResult[Output]:
+        """Raise `RunFailed` if there is an error, also if the run was stopped, cancelled or blocked."""
         if self.error is not None:
-            raise RunFailed(f"run {self.run_id} of {self.agent_id} failed: {self.error}")
+            raise self.failure()
         return self
 
 
@@ -89,11 +108,12 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     message: Message | None
     run_id: str = field(default_factory=new_id)
     principal: Principal | None = None
+    owner: str | None = None
     options: RunOptions | None = None
     seed: dict[str, bytes] = {}
     item_id: str | None = None
     item_revision: int = 0
-    request_id: str | None = None
+    request: Request | None = None
     lineage: Identity | None = None
     task: TaskRef | None = None
     history: tuple[Message, ...] = ()
@@ -103,7 +123,7 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
 
 def result_of(
     registry: Registry, run: RunRecord, answer: Message | None, tickets: tuple[Ticket, ...]
-) -> RunResult:
+) -> RunResult[Any]:
     """The result of a run so far."""
     identity, outcome, end = run.identity, run.outcome, run.backend
     text = text_of(answer.content) if answer is not None else ""
@@ -113,12 +133,12 @@ def result_of(
         agent_id=run.agent_id,
         status=run.status,
         text=text,
-        output=output_of(registry, run, text),
+        _output=output_of(registry, run, text),
         termination=outcome.termination if outcome is not None else None,
         tickets=copy_mutable(tickets) if tickets else (),
         usage=run.usage + run.descendants,
         steps=run.steps,
-        tasks=() if run.waiting is None else run.waiting.tasks,
+        tasks=run.stopped if outcome is not None else () if run.waiting is None else run.waiting.tasks,
     )
     if end is None:
         return result
@@ -128,15 +148,15 @@ def result_of(
 
 
 def output_of(registry: Registry, run: RunRecord, text: str) -> Any:
-    """The typed output of a finished run, if its agent declares one."""
+    """The output of a finished run: a value of its agent's output type, or the text; UNSET if it has none."""
     outcome = run.outcome
     if outcome is None:
-        return None
-    if outcome.output is UNSET:
-        has_text_output = run.agent_id in registry.text_outputs and isinstance(outcome.termination, NaturalEnd)
-        return text if has_text_output else None
-    shape = registry.resolve(run.agent_id).shape
-    return None if shape is None else shape.decode(bytes(outcome.output))
+        return UNSET
+    if outcome.output is not UNSET:
+        shape = registry.resolve(run.agent_id).shape
+        return UNSET if shape is None else shape.decode(bytes(outcome.output))
+    has_output = isinstance(outcome.termination, NaturalEnd | EndRequested)
+    return text if has_output and registry.outputs.get(run.agent_id, str) is str else UNSET
 
 
 def item_of(new: NewRun, policy: InputPolicy) -> InputItem:
@@ -144,17 +164,19 @@ def item_of(new: NewRun, policy: InputPolicy) -> InputItem:
     if new.message is None:
         raise ValueError(f"run {new.run_id} has no message to put into an inbox")
     return InputItem(
-        id=new.request_id or new.run_id,
+        id=new.run_id if new.request is None else new.request.id,
         thread_id=new.thread_id,
         message=new.message,
         policy="steer" if policy == "steer" else "queue",
         agent_id=new.agent_id,
         principal=new.principal,
+        owner=new.owner,
         options=new.options,
         run_id=new.run_id,
         seed=new.seed,
         priority=new.priority,
         at=new.at,
+        digest="" if new.request is None else new.request.digest,
     )
 
 
@@ -172,7 +194,13 @@ def new_run_of(item: InboxItem) -> NewRun:
         lineage = Identity(run_id, item.thread_id, item.agent_id, run_id, origin="task")
         # The run takes the item from the inbox before its first step.
         return NewRun(
-            thread_id=item.thread_id, agent_id=item.agent_id, message=None, run_id=run_id, lineage=lineage
+            thread_id=item.thread_id,
+            agent_id=item.agent_id,
+            message=None,
+            run_id=run_id,
+            principal=item.principal,
+            owner=item.owner,
+            lineage=lineage,
         )
     if not isinstance(item, InputItem) or item.agent_id is None:
         raise ValueError(f"inbox item {item.id} has no message or agent")
@@ -182,6 +210,7 @@ def new_run_of(item: InboxItem) -> NewRun:
         message=item.message,
         run_id=item.run_id or new_id(),
         principal=item.principal,
+        owner=item.owner,
         options=item.options,
         seed=item.seed,
         item_id=item.id,

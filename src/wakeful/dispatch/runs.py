@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from ..stores import Store, ThreadView
 from ..types.inbox import InboxItem, InputItem
 from .dispatcher import Dispatcher
 from .host import enclosing_threads, is_inside_run
+from .requests import first_item
 from .results import NewRun, RunResult, item_of
 from .turns import retracted
 from .waits import Watch, complete, wait_for_run
@@ -33,7 +34,7 @@ async def run_new(
     fresh: bool,
     opened: Opened | None = None,
     started: Started | None = None,
-) -> RunResult:
+) -> RunResult[Any]:
     """Run new input and return its result. A repeated request returns the result of the first one.
 
     `fresh` says that the thread is new. `opened` is called with the id of the run that takes the input; `started`
@@ -41,7 +42,7 @@ async def run_new(
     """
     if dispatch.closed:
         dispatch.check_open()
-    first = None if new.request_id is None else await dispatch.env.store.item(new.request_id)
+    first = await first_item(dispatch.env.store, new.request)
     thread_id = new.thread_id if first is None else first.thread_id
     if thread_id in dispatch.active and thread_id in enclosing_threads.get():
         raise UsageError(
@@ -76,7 +77,7 @@ async def _run_now(
         if slot == "none":
             pass
         elif stored is None:
-            act = dispatch.activations.new(new, None, [])
+            act = dispatch.activations.new(new)
         else:
             act = await dispatch.open_run(new, stored)
         if opened is not None:
@@ -113,7 +114,7 @@ async def _take_slot(
 
 async def _repeat(
     dispatch: Dispatcher, new: NewRun, first: InboxItem, opened: Opened | None, started: Started | None
-) -> RunResult:
+) -> RunResult[Any]:
     """The result of the request that was made first."""
     if first.status == "retracted":
         raise retracted(first)
@@ -133,14 +134,16 @@ class _CallerLeft(Exception):
     """The caller that made the request first doesn't wait any more."""
 
 
-async def _run_in_turn(dispatch: Dispatcher, new: NewRun, started: Started | None) -> RunResult:
+async def _run_in_turn(dispatch: Dispatcher, new: NewRun, started: Started | None) -> RunResult[Any]:
     """Put input into its thread's inbox, and wait for the run that takes it and for its result."""
     item = item_of(new, "queue")
     if (same := dispatch.turns.find(item.id)) is not None:
         try:
-            return await asyncio.shield(same)
+            result = await asyncio.shield(same)
         except _CallerLeft:
             return await _run_in_turn(dispatch, new, started)  # The input is still in the inbox.
+        await first_item(dispatch.env.store, new.request)
+        return result
     turn = dispatch.turns.add(item.id)
     try:
         result = await _await_turn(dispatch, new, item, turn, started)
@@ -164,7 +167,7 @@ async def _await_turn(
     item: InputItem,
     turn: asyncio.Future[RunResult],
     started: Started | None,
-) -> RunResult:
+) -> RunResult[Any]:
     await dispatch.check_room()
     if dispatch.execute or not await dispatch.deliver_if_idle(item, ask=True):
         await dispatch.deliver(item)
@@ -198,7 +201,7 @@ async def _taken_by(store: Store, item: InboxItem) -> str | None:
 def _withdraw(dispatch: Dispatcher, item: InboxItem, new: NewRun) -> None:
     """Cancel the run of a caller that left, or retract its input. A request with an id stays for a repetition."""
     act = dispatch.active.get(new.thread_id)
-    if new.request_id is not None and (act is None or act.view.run.id != new.run_id):
+    if new.request is not None and (act is None or act.view.run.id != new.run_id):
         return
     if act is None:
         dispatch.spawn(_retract(dispatch.env.store, item))

@@ -13,14 +13,15 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InboxFull, ThreadBusy
-from ..stores import Commit, Fence, StateWrite, Store, ThreadView
+from ..errors import Conflict, DuplicateRequest, InboxFull, ThreadBusy
+from ..stores import Commit, Fence, StateWrite, Store, ThreadView, reused
 from ..tasks import SCHEDULE, Schedule
 from ..types.codec import decode, encode
 from ..types.ids import new_id
-from ..types.inbox import InputItem
+from ..types.inbox import InputItem, Request
 from ..types.runs import Identity, NaturalEnd, Outcome, RunRecord, Waiting
 from .activations import ActivationFactory
+from .requests import first_item
 
 __all__ = ["fire_schedule", "is_schedule_due", "remove_schedule", "schedule_thread", "schedules", "write_schedule"]
 
@@ -48,29 +49,50 @@ def _read(stored: ThreadView, run: RunRecord) -> Schedule:
     return replace(found, next_at=None if run.waiting is None else run.waiting.until)
 
 
-async def write_schedule(activations: ActivationFactory, schedule: Schedule) -> Schedule:
-    """Write a schedule, or replace one of the same name. An equal schedule stays as it is, with its next time."""
+async def write_schedule(
+    activations: ActivationFactory, schedule: Schedule, request: Request | None = None
+) -> Schedule:
+    """Write a schedule, or replace one of the same name. An equal schedule stays as it is, with its next time.
+
+    A repeated request writes nothing, and returns the present schedule.
+    """
     env, thread_id = activations.env, schedule_thread(schedule.name)
     while True:
         now = env.clock.now()
         stored = await env.store.load(thread_id)
         run = None if stored is None else stored.run
-        if stored is not None and run is not None and _is_equal(known := _read(stored, run), schedule):
+        known = None if stored is None or run is None else _read(stored, run)
+        if request is not None and (first := await first_item(env.store, request)) is not None:
+            if known is None or first.thread_id != thread_id:
+                raise reused(request.id)
+            return known
+        is_equal = known is not None and _is_equal(known, schedule)
+        if known is not None and is_equal and request is None:
             return known
         if run is None:
             run_id = new_id()
             identity = Identity(run_id, thread_id, SCHEDULE, run_id, parent_thread_id=_PARENT, origin="schedule")
             run = RunRecord(identity=identity, agent_id=SCHEDULE, created_at=now, started_at=now)
-        first = schedule.first(now)
-        run = replace(run, status="waiting", waiting=Waiting("timer", now, until=first), updated_at=now)
-        version = 0 if stored is None else stored.thread.version
-        state = [StateWrite(_STATE, encode(schedule))]
+        written = replace(schedule, next_at=schedule.first(now))
+        if known is not None and is_equal:
+            written = known
+        else:
+            waiting = Waiting("timer", now, until=written.next_at)
+            run = replace(run, status="waiting", waiting=waiting, updated_at=now)
+        commit = Commit(
+            thread_id,
+            run.identity,
+            version=0 if stored is None else stored.thread.version,
+            runs=[run],
+            state=[] if written is known else [StateWrite(_STATE, encode(schedule))],
+            request=request,
+        )
         try:
-            await activations.write(Commit(thread_id, run.identity, version=version, runs=[run], state=state), run)
-        except Conflict:
+            await activations.write(commit, run)
+        except (Conflict, DuplicateRequest):
             await asyncio.sleep(CONFLICT_PAUSE)
             continue
-        return replace(schedule, next_at=first)
+        return written
 
 
 def _is_equal(one: Schedule, other: Schedule) -> bool:

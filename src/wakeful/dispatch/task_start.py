@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ..agents import resolve_child
 from ..errors import InvalidArguments, ToolError, UnknownAgent, UsageError
 from ..errors.arguments import KEYWORD_ONLY, keywords_of, unknown_arguments
 from ..loop import Activation, drive, flush
@@ -22,7 +21,7 @@ from ..types.inbox import InboxItem, InputItem
 from ..types.messages import Message, Producer, parse_input, user_message
 from ..types.runs import FUNCTION, Identity, TaskRecord, TaskRef
 from .dispatcher import Dispatcher
-from .remote_tasks import InvalidState, backend_of_task, thread_for
+from .remote_tasks import InvalidState, backend_of_task, is_remote, thread_for
 from .repeats import check_agent
 
 __all__ = [
@@ -78,8 +77,7 @@ def new_task(
 ) -> TaskRecord:
     """The record of a call's new child; raises if the child may not start."""
     _check(parent, request)
-    backed = resolve_child(dispatch.env.registry, request.agent_id).backend is not None
-    remote = backed and not request.agent_id.startswith(FUNCTION)
+    remote = is_remote(dispatch.env.registry, request.agent_id)
     if remote and request.state:
         raise InvalidArguments("remote agents do not support seeded local state")
     if remote and request.fork:
@@ -155,7 +153,7 @@ async def resume(
         raise InvalidState(f"Task '{task.id}' is a function and cannot be resumed; start it again")
     if backend_of_task(dispatch.env.registry, task) is not None:
         raise InvalidState(f"Run '{task.id}' is remote and cannot be resumed; start a new run with agent_id")
-    content = parse_input(prompt.strip() or "Go on with your task.")
+    content = parse_input(prompt.strip() or "Continue with your task.")
     message = user_message(content, at=parent.clock.now())
     request = ChildRequest(task.agent_id, message, background=True, name=task.name)
     _check(parent, request)
@@ -224,6 +222,7 @@ def item_of_task(parent: Activation, task: TaskRecord, request: ChildRequest) ->
         message=_after_hops(request.message, parent.view.run.hops),
         agent_id=task.agent_id,
         principal=parent.view.run.principal,
+        owner=parent.view.run.owner,
         run_id=task.target,
         seed=seed_of(parent, request),
         lineage=identity_of(parent, task),

@@ -1,32 +1,33 @@
-"""Tickets: finding them, submitting decisions to the inbox, reassigning."""
+"""Tickets: finding and changing them, and the errors of closed tickets and repeated decisions."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InboxMoved, InvalidDecision, TicketClosed, UnknownTicket
-from ..loop import check_value, match_decision, reassigned
-from ..stores import Commit, Store, ThreadView
-from ..types.inbox import DecisionItem, InboxItem, decisions_in
-from ..types.tickets import Decision, Ticket
+from ..errors import Conflict, InvalidDecision, NotAllowed, StaleDecision, TicketClosed, UnknownTicket, UsageError
+from ..stores import Commit, Store, ThreadView, refuse_reuse
+from ..types.events import TicketChanged
+from ..types.inbox import DecisionItem, InboxItem
+from ..types.runs import Author, Principal, RunRecord
+from ..types.tickets import Decision, NotTaken, Ticket
 from .dispatcher import Dispatcher
-from .waits import POLL
 
 __all__ = [
+    "author_of",
     "check_id",
-    "check_pending",
+    "check_reuse",
     "closed_error",
+    "describe_decision",
     "find_ticket",
     "item_for",
+    "load_ticket",
+    "not_taken",
     "other_id",
-    "pending_decisions",
-    "reassign",
-    "submit_decision",
+    "was_taken",
+    "write_change",
 ]
 
 
@@ -38,23 +39,65 @@ async def find_ticket(store: Store, ticket_id: str) -> Ticket:
     return ticket
 
 
-def item_for(thread_id: str, decision: Decision) -> DecisionItem:
+async def load_ticket(store: Store, ticket_id: str) -> tuple[Ticket, ThreadView | None]:
+    """The ticket of that id with its thread; an open ticket is that of the view, which a commit may rest on."""
+    ticket = await find_ticket(store, ticket_id)
+    stored = await store.load(ticket.thread_id)
+    if ticket.status == "open" and stored is not None:
+        present = next((one for one in stored.tickets if one.id == ticket_id), None)
+        ticket = await find_ticket(store, ticket_id) if present is None else present
+    return ticket, stored
+
+
+def author_of(decision: Decision, author: Author | None) -> Author | None:
+    """The author of a decision: the one given, or the principal that it names; None for trusted code."""
+    if author is not None or decision.principal_id is None:
+        return author
+    return Author(Principal(decision.principal_id))
+
+
+def item_for(thread_id: str, decision: Decision, author: Author | None) -> DecisionItem:
     """The inbox item of a decision."""
-    return DecisionItem(id=decision.id, thread_id=thread_id, decision=decision)
+    return DecisionItem(
+        id=decision.id, thread_id=thread_id, decision=decision, author=author, digest=decision.request_digest
+    )
+
+
+_CLOSED = {
+    "settled": "the remote agent that had asked continued without an answer from here",
+    "superseded": "new input took its run's place",
+    "cancelled": "its run ended",
+}
 
 
 async def closed_error(store: Store, ticket: Ticket) -> TicketClosed:
     """The error for a closed ticket: who answered it, when and why, or how its run ended."""
     about = f"ticket {ticket.id} for {ticket.tool}"
     if ticket.status == "answered":
-        made = [d for d in await store.decisions(ticket.id) if d.verdict != "reassign"]
-        how = f" {_describe(made[-1])}" if made else ""
+        made = [
+            d for d in await store.decisions(ticket.id) if d.verdict in ("approve", "deny") and d.not_taken is None
+        ]
+        how = f" {describe_decision(made[-1])}" if made else ""
         return TicketClosed(f"{about} was answered before{how}; nothing was changed", ticket.id)
-    why = "new input took its run's place" if ticket.status == "superseded" else "its run ended"
-    return TicketClosed(f"{about} was {ticket.status}: {why}; nothing was changed", ticket.id)
+    return TicketClosed(f"{about} was {ticket.status}: {_CLOSED[ticket.status]}; nothing was changed", ticket.id)
 
 
-def _describe(decision: Decision) -> str:
+async def was_taken(store: Store, ticket: Ticket, decision: Decision) -> bool:
+    """Whether a run took this decision about the ticket before. Raises `RequestReused` if it was another one."""
+    taken = [d for d in await store.decisions(ticket.id) if d.id == decision.id and d.not_taken is None]
+    for known in taken:
+        check_reuse(known, decision)
+    return bool(taken)
+
+
+def check_reuse(known: Decision, decision: Decision) -> None:
+    """Raise if a decision's id is derived from a request that asked for something else."""
+    if error := refuse_reuse(decision.id, known.request_digest, decision.request_digest):
+        raise error
+
+
+def describe_decision(decision: Decision) -> str:
+    """The verdict of a decision with who, when and why, in brackets."""
     verb = "denied" if decision.verdict == "deny" else "approved"
     who = f" by {decision.principal_id}" if decision.principal_id else ""
     when = f" at {datetime.fromtimestamp(decision.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if decision.at else ""
@@ -62,15 +105,17 @@ def _describe(decision: Decision) -> str:
     return f"({verb}{who}{when}{why})"
 
 
-def check_pending(stored: ThreadView, ticket: Ticket, decision: Decision) -> None:
-    """Raise if another decision about the ticket is in the inbox."""
-    for first in _pending(stored.inbox):
-        if first.ticket_id == ticket.id and first.id != decision.id:
-            raise TicketClosed(
-                f"ticket {ticket.id} for {ticket.tool} was answered before {_describe(first)}, and its run will "
-                "resume with that; nothing was changed",
-                ticket.id,
-            )
+def not_taken(ticket: Ticket, cause: NotTaken) -> UsageError:
+    """The error of a caller who waits for the effect of a decision that no run took."""
+    if cause.cause == "stale":
+        return StaleDecision(cause.reason)
+    if cause.cause == "forbidden":
+        return NotAllowed(cause.reason)
+    who = f" by {cause.principal_id}" if cause.principal_id else ""
+    who = " by the remote agent that had asked" if cause.cause == "refused" else who
+    why = f": {cause.reason}" if cause.reason else ""
+    how = f"it was {cause.cause}{who}{why}"
+    return TicketClosed(f"the answer to ticket {ticket.id} for {ticket.tool} had no effect: {how}", ticket.id)
 
 
 async def check_id(store: Store, ticket: Ticket, decision: Decision) -> None:
@@ -83,6 +128,12 @@ async def check_id(store: Store, ticket: Ticket, decision: Decision) -> None:
         found = item.decision if isinstance(item, DecisionItem) else None
     if found is None or found.ticket_id != ticket.id:
         raise other_id(decision, None if found is None else found.ticket_id)
+    check_reuse(found, decision)
+    if found.not_taken is not None:
+        raise InvalidDecision(
+            f"the decision {decision.id!r:.80} about ticket {ticket.id} was {found.not_taken.cause}, so it can't "
+            "be given again; nothing was changed: make a new decision"
+        )
 
 
 def other_id(decision: Decision, ticket_id: str | None) -> InvalidDecision:
@@ -94,78 +145,31 @@ def other_id(decision: Decision, ticket_id: str | None) -> InvalidDecision:
     )
 
 
-def _pending(inbox: Sequence[InboxItem]) -> Iterable[Decision]:
-    return [one for one in decisions_in(inbox) if one.verdict != "reassign"]
-
-
-async def pending_decisions(store: Store, tickets: Iterable[Ticket]) -> dict[str, Decision]:
-    """Decisions about open tickets that are in an inbox, by ticket id."""
-    left: dict[str, Decision] = {}
-    for thread_id in dict.fromkeys([ticket.thread_id for ticket in tickets if ticket.status == "open"]):
-        stored = await store.load(thread_id)
-        left.update({one.ticket_id: one for one in _pending(() if stored is None else stored.inbox)})
-    return left
-
-
-async def submit_decision(store: Store, decision: Decision, now: int) -> Ticket:
-    """Put a decision into the inbox of the ticket's thread, for a process that has the code of the run."""
-    while True:
-        ticket = await find_ticket(store, decision.ticket_id)
-        stored = await store.load(ticket.thread_id)
-        if ticket.status != "open" or stored is None:
-            if any(d.id == decision.id for d in await store.decisions(ticket.id)):
-                return ticket
-            raise await closed_error(store, ticket)
-        check_pending(stored, ticket, decision)
-        await check_id(store, ticket, decision)
-        _, full = match_decision(decision, {ticket.id: ticket}, {})
-        full = replace(check_value(None, ticket, full), at=full.at or now)
-        items, seen = [item_for(ticket.thread_id, full)], stored.thread.inbox_head
-        with suppress(InboxMoved):  # Another decision may have come first.
-            await store.commit(Commit(ticket.thread_id, inbox=items, inbox_head=seen))
-            return ticket
-
-
-async def reassign(dispatch: Dispatcher, decision: Decision) -> Ticket:
-    """Assign a ticket to another principal.
-
-    On an idle thread the ticket, the decision and the event are one commit at the version that was read. If the
-    thread has an owner, because a sibling of the call still runs, the decision goes to its inbox and the owner
-    writes the same.
-    """
-    store, now, is_delivered = dispatch.env.store, dispatch.env.clock.now(), False
-    while True:
-        ticket = await find_ticket(store, decision.ticket_id)
-        done = next((d for d in await store.decisions(ticket.id) if d.id == decision.id), None)
-        if done is not None:
-            return ticket
-        stored = await store.load(ticket.thread_id)
-        run = None if stored is None else stored.run
-        if ticket.status != "open" or stored is None or run is None:
-            raise await closed_error(store, ticket)
-        if not is_delivered:
-            check_pending(stored, ticket, decision)
-            await check_id(store, ticket, decision)
-        decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
-        if stored.thread.claimed:
-            if not is_delivered:
-                await dispatch.deliver(item_for(ticket.thread_id, decision))
-                is_delivered = True
-            await asyncio.sleep(POLL)
-            continue
-        row = replace(ticket, assignee=decision.value)
-        identity = replace(run.identity, agent_id=run.agent_id)
-        commit = Commit(
-            ticket.thread_id,
-            identity,
-            version=stored.thread.version,
-            log=[reassigned(row, decision, identity, now)],
-            tickets=[row],
-            decisions=[decision],
-            taken=[decision.id] if is_delivered else [],
-        )
-        try:
-            await dispatch.activations.write(commit, run)
-        except Conflict:
-            continue
-        return row
+async def write_change(
+    dispatch: Dispatcher,
+    stored: ThreadView,
+    run: RunRecord,
+    row: Ticket,
+    decision: Decision,
+    *,
+    inbox: Sequence[InboxItem] = (),
+    taken: Sequence[str] = (),
+) -> bool:
+    """Write an open ticket, the decision that changed it and the event; False if the thread changed meanwhile."""
+    identity = replace(run.identity, agent_id=run.agent_id)
+    event = TicketChanged(identity, 0, dispatch.env.clock.now(), row.call_id, row, decision)
+    commit = Commit(
+        row.thread_id,
+        identity,
+        version=stored.thread.version,
+        log=[event],
+        tickets=[row],
+        decisions=[decision],
+        inbox=list(inbox),
+        taken=list(taken),
+    )
+    try:
+        await dispatch.activations.write(commit, run)
+    except Conflict:
+        return False
+    return True

@@ -104,7 +104,7 @@ def dead_letter(run: RunRecord) -> RunDeadLettered:
 async def open_threads_below(store: Store, run: RunRecord) -> list[str]:
     """The threads of open runs below a finished run, owners first.
 
-    An owner that ended before it was looked at has cancelled its tasks by then.
+    An owner that ended before it was read has cancelled its tasks by then.
     """
     tasks = await store.tasks(run.thread_id)
     # A task that still runs was left to the next run, whichever run started it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +18,16 @@ from .host import is_inside_run
 from .results import RunResult, result_of
 from .tree import dead_letter, open_below, open_threads_below, tickets_below, waits_for_tasks
 
-__all__ = ["POLL", "Watch", "complete", "pause_after", "stored_result", "until_quiet", "wait_for_run"]
+__all__ = [
+    "POLL",
+    "Watch",
+    "complete",
+    "pause_after",
+    "settle",
+    "stored_result",
+    "until_quiet",
+    "wait_for_run",
+]
 
 # How long to wait before the next look, in seconds: a part of the time waited so far, between these bounds.
 PART = 0.25
@@ -25,7 +35,7 @@ SHORTEST = 0.02
 LONGEST, LONGEST_WITH_BUS = 1.0, 2.0
 # The least time between two looks, however many signals arrive.
 GAP = 0.025
-# How often to check whether other work was started besides the awaited one, in seconds.
+# Seconds between checks for work that was started beside the awaited run.
 POLL = 0.1
 # How long scheduled work takes to become active in this process, in seconds.
 BRIEF = 0.001
@@ -89,7 +99,7 @@ class Watch:
         self._moved.clear()
 
 
-async def stored_result(dispatch: Dispatcher, run_id: str) -> RunResult:
+async def stored_result(dispatch: Dispatcher, run_id: str) -> RunResult[Any]:
     """The result of a run so far, from the store alone."""
     store = dispatch.env.store
     run = await store.run(run_id)
@@ -98,10 +108,35 @@ async def stored_result(dispatch: Dispatcher, run_id: str) -> RunResult:
     tickets = tuple(await store.tickets(run_id, status="open"))
     if run.status == "waiting":
         tickets += tuple(await tickets_below(store, run.thread_id, run_id))
-    return result_of(dispatch.env.registry, run, await store.answer(run_id), tickets)
+    return await _add_stopped(store, result_of(dispatch.env.registry, run, await store.answer(run_id), tickets))
 
 
-async def complete(dispatch: Dispatcher, result: RunResult, act: Activation | None = None) -> RunResult:
+async def settle(dispatch: Dispatcher, result: RunResult[Any]) -> RunResult[Any]:
+    """The result of a finished run once the runs that it stopped have ended, or its grace is over."""
+    run = await dispatch.env.store.run(result.run_id)
+    if run is None:
+        return result  # It was deleted.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(dispatch.env.grace):
+            await until_quiet(dispatch, run)
+    return await stored_result(dispatch, result.run_id)
+
+
+async def _add_stopped(store: Store, result: RunResult[Any]) -> RunResult[Any]:
+    """Add the usage of runs that it stopped to the result of a finished run; `tasks` keeps those still open."""
+    if result.status != "done" or not result.tasks:
+        return result
+    used, left, seen, level = result.usage, list[str](), set[str](), list(result.tasks)
+    while level:
+        seen.update(level)
+        found = [run for run_id in level if (run := await store.run(run_id)) is not None]
+        left += [run.id for run in found if run.status != "done"]
+        used = sum([run.usage + run.descendants for run in found], used)
+        level = [run_id for run in found for run_id in run.stopped if run_id not in seen]
+    return replace(result, usage=used, tasks=tuple(left))
+
+
+async def complete(dispatch: Dispatcher, result: RunResult, act: Activation | None = None) -> RunResult[Any]:
     """The result of a run once the tasks that it waits for have ended, or wait for a person.
 
     Background tasks aren't awaited, but their open tickets are part of the result.
@@ -139,7 +174,7 @@ async def _follow(dispatch: Dispatcher, parked: Activation) -> RunResult | None:
     return None
 
 
-async def wait_for_run(dispatch: Dispatcher, run_id: str, watch: Watch | None = None) -> RunResult:
+async def wait_for_run(dispatch: Dispatcher, run_id: str, watch: Watch | None = None) -> RunResult[Any]:
     """Wait until a run is done, or waits and nothing in its tree can continue without a person.
 
     A run whose owner died continues here.
@@ -150,7 +185,7 @@ async def wait_for_run(dispatch: Dispatcher, run_id: str, watch: Watch | None = 
         return await _wait(dispatch, run_id, watch)
 
 
-async def _wait(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult:
+async def _wait(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult[Any]:
     store, gone, quiet = dispatch.env.store, False, None
     while True:
         dispatch.check_open()
@@ -204,7 +239,7 @@ async def _look_at_tree(dispatch: Dispatcher, run: RunRecord, watch: Watch) -> _
     """The state of a run's tree if none of its threads is busy; None after a wait for one that is."""
     store = dispatch.env.store
     below = await open_below(store, run.thread_id, run.id) if waits_for_tasks(run) else []
-    # Owners come last: a run that ended before it was looked at has reported to its owner by then.
+    # Owners come last: a run that ended before it was read has reported to its owner by then.
     threads = [*[task.target_thread for task in reversed(below)], run.thread_id]
     epochs = await _epochs(store, threads)
     if await _wait_while_busy(dispatch, threads, watch):

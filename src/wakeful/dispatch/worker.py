@@ -32,6 +32,7 @@ PRUNE_EVERY = 3600.0
 # How often the backlog is read for metrics that are pushed.
 READ_EVERY = 15.0
 MAX_CLAIM = 64
+SHOWN_TAKEOVERS = 10
 
 
 class Worker:
@@ -153,6 +154,7 @@ class Worker:
                 dispatch = self._dispatcher(one.tenant)
                 state.metrics.claimed(one.waited / 1000, taken_over=one.taken_over)
                 self._start(dispatch, one.thread_id, run_claimed(dispatch, one, Fence(one.epoch, self._owner)))
+            _log_takeovers(claims)
             if claims.unsure:
                 await self._release_strays()
             if len(claims.claimed) < room:
@@ -194,7 +196,7 @@ class Worker:
     # -- requests of other processes -------------------------------------------------------------------------
 
     def accept_wake(self, wake: Wake) -> bool:
-        """Look for a due thread of which another process told; False if this worker can't run it."""
+        """Read a due thread that another process named; False if this worker can't run it."""
         is_unknown = bool(wake.agent_id) and wake.agent_id not in self.agents
         if self._service is None or self.state.is_full or is_unknown:
             return False
@@ -254,3 +256,12 @@ class Worker:
         """Claim nothing more and give up the lease."""
         await self.stop()
         await self.state.close()
+
+
+def _log_takeovers(claims: Claims) -> None:
+    """Say which threads were recovered from workers that ended."""
+    found = [one for one in claims.claimed if one.taken_over]
+    if found:
+        shown = ", ".join([f"{one.thread_id!r} ({one.agent_id})" for one in found[:SHOWN_TAKEOVERS]])
+        more = f" and {len(found) - SHOWN_TAKEOVERS} more" if len(found) > SHOWN_TAKEOVERS else ""
+        _log.info("recovered %d threads of workers that ended: %s%s", len(found), shown, more)

@@ -48,6 +48,7 @@ class WorkerState:
         self._start_pulse = pulse
         self._pulse: asyncio.Task[None] | None = None
         self._active = 0
+        self._holds_lease = False
 
     @property
     def must_claim(self) -> bool:
@@ -108,6 +109,12 @@ class WorkerState:
         """Show the lease that the event loop is alive."""
         if self.lease is not None:
             self.lease.beat()
+
+    def hold_lease(self) -> None:
+        """Keep the lease until it is closed, also while nothing is served and no run is active."""
+        if not self.serving and not self._holds_lease:
+            self._holds_lease = True
+            self.run_started()
 
     def run_started(self) -> None:
         """Keep the lease while a run is active."""

@@ -12,28 +12,35 @@
     │   ├── UnknownTask           no task has this id
     │   ├── UnknownThread         no thread has this id
     │   ├── UnknownTicket         the run has no such ticket
-    │   ├── TicketClosed          the ticket is already answered, superseded or cancelled
+    │   ├── TicketClosed          the ticket is already answered, settled, superseded or cancelled
     │   ├── InvalidDecision       the decision doesn't fit its ticket
+    │   ├── StaleDecision         the ticket changed since the author of the decision saw it
     │   ├── InvalidInput          the prompt or message is invalid
+    │   ├── NotAuthenticated      the request has no valid credential
+    │   ├── NotAllowed            the principal may not do this; `needed` is the missing right
     │   ├── RunNotWaiting         the run can't be resumed: it isn't waiting
     │   ├── CannotResume          the present code can't continue the run; `reasons` lists why
     │   ├── RunNotFailed          the run can't be retried: it didn't fail, or its thread moved on
     │   ├── ThreadBusy            the thread has an open run and the policy is `reject`
     │   ├── InputRetracted        the input was retracted before a run took it
     │   ├── UnknownInput          no such input is pending
+    │   ├── UnknownKey            the tenant has no API key with this id
     │   ├── UnknownMessage        no dead letter has this message id
     │   ├── ThreadExists          a thread with this id exists
     │   ├── HasChildren           the thread has child threads
     │   ├── InvalidExport         the import data isn't a complete thread
+    │   ├── RequestReused         the request's id was used before, for another request
     │   ├── RuntimeClosed         the runtime is closed or draining
     │   ├── Overloaded            the tenant's queue of dispatches is full
     │   └── RunDeadLettered       the run's last attempt failed; its dispatch is a dead letter
-    ├── RunFailed                 raised by `result.raise_for_failure()`
+    ├── RunFailed                 the run failed; `result` has its result
+    ├── NoOutput                  the run has no output: it waits, or was stopped, cancelled or blocked
     ├── StateError                a state key was misused
     │   ├── UnknownStateKey       the key isn't registered with the runtime
     │   └── StateTooLarge         a value exceeds the size limit
     ├── UnknownAction             no handler for this action or notice
-    ├── HookFailed                a plugin's hook raised
+    ├── HookFailed                a plugin's hook, or an output validator, raised
+    ├── OutputRejected            raise one in an output validator to send an answer back to the model
     ├── ModelError                the model could not answer
     │   ├── RateLimited           the vendor's rate limit or quota was reached
     │   ├── ModelOverloaded       the vendor has no capacity at the moment
@@ -63,6 +70,7 @@
     │   ├── CodecFailed           the store's codec could not encode a payload
     │   ├── StoreFull             the disk is full
     │   └── StoreUnavailable      the database can't be opened, reached or written to
+    │       ├── StoreLost         its file was deleted, replaced or cut off
     │       └── InvalidStore      it is damaged, not a wakeful store, or written by a newer version
     └── ToolError                 raise one in a tool to give the model an error result
         ├── InvalidArguments      the arguments don't fit the tool's schema
@@ -79,6 +87,7 @@ from __future__ import annotations
 
 from .base import (
     HookFailed,
+    NoOutput,
     RunFailed,
     StateError,
     StateTooLarge,
@@ -86,6 +95,9 @@ from .base import (
     UnknownStateKey,
     WakefulError,
     explain,
+    hides_text,
+    outline,
+    quote,
     report,
 )
 from .execution import (
@@ -94,6 +106,7 @@ from .execution import (
     ExecutionFailed,
     InvalidArguments,
     NoCredentials,
+    OutputRejected,
     RemoteError,
     ToolCancelled,
     ToolDenied,
@@ -128,6 +141,7 @@ from .stores import (
     StaleFence,
     StoreError,
     StoreFull,
+    StoreLost,
     StoreUnavailable,
 )
 from .usage import (
@@ -139,17 +153,22 @@ from .usage import (
     InvalidDecision,
     InvalidExport,
     InvalidInput,
+    NotAllowed,
+    NotAuthenticated,
     Overloaded,
+    RequestReused,
     RunDeadLettered,
     RunNotFailed,
     RunNotWaiting,
     RuntimeClosed,
     ShapeError,
+    StaleDecision,
     ThreadBusy,
     ThreadExists,
     TicketClosed,
     UnknownAgent,
     UnknownInput,
+    UnknownKey,
     UnknownMessage,
     UnknownModel,
     UnknownRun,
@@ -192,10 +211,15 @@ __all__ = [
     "ModelTimeout",
     "ModelUnavailable",
     "NoCredentials",
+    "NoOutput",
+    "NotAllowed",
+    "NotAuthenticated",
+    "OutputRejected",
     "Overloaded",
     "PoolExhausted",
     "RateLimited",
     "RemoteError",
+    "RequestReused",
     "RunDeadLettered",
     "RunFailed",
     "RunNotFailed",
@@ -203,11 +227,13 @@ __all__ = [
     "RuntimeClosed",
     "ScriptError",
     "ShapeError",
+    "StaleDecision",
     "StaleFence",
     "StateError",
     "StateTooLarge",
     "StoreError",
     "StoreFull",
+    "StoreLost",
     "StoreUnavailable",
     "StreamBroken",
     "ThreadBusy",
@@ -221,6 +247,7 @@ __all__ = [
     "UnknownAction",
     "UnknownAgent",
     "UnknownInput",
+    "UnknownKey",
     "UnknownMessage",
     "UnknownModel",
     "UnknownRun",
@@ -232,6 +259,9 @@ __all__ = [
     "WakefulError",
     "WrongArguments",
     "explain",
+    "hides_text",
+    "outline",
+    "quote",
     "report",
 ]
 

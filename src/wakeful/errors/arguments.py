@@ -4,19 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, iscoroutinefunction, isfunction, signature, unwrap
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from msgspec import StructMeta
 
 from .usage import WrongArguments
 
-__all__ = ["Checked", "checked", "keywords_of", "refuse_unknown_options", "unknown_arguments"]
+__all__ = [
+    "Checked",
+    "checked",
+    "checked_methods",
+    "keywords_of",
+    "refuse_unknown_options",
+    "unknown_arguments",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+K = TypeVar("K", bound=type)
+
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
+
+# Names that other frameworks use, and ours.
+_SYNONYMS = {
+    "conversation": "thread",
+    "conversation_id": "thread",
+    "cursor": "after",
+    "last_event_id": "after",
+    "message": "input",
+    "message_history": "thread",
+    "messages": "input",
+    "prompt": "input",
+    "session": "thread",
+    "session_id": "thread",
+    "user": "principal",
+    "user_id": "principal",
+}
 
 
 class Checked(StructMeta):
@@ -48,8 +73,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **given)
         except TypeError as error:
-            # An error raised inside the function has one more frame than a call that failed to bind.
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            if _is_raised_inside(error):
                 raise
             name, known = function.__qualname__, keywords_of(function)
             if function.__name__ == "__init__":
@@ -63,6 +87,40 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
+def checked_methods(name: str) -> Callable[[K], K]:
+    """Decorate a class so that its public methods are `checked`. Errors call it by `name`."""
+
+    def decorate(kind: K) -> K:
+        for method, function in list(vars(kind).items()):
+            if isfunction(function) and not method.startswith("_"):
+                function.__qualname__ = f"{name}.{method}"
+                wrap = _checked_coroutine if iscoroutinefunction(function) else checked
+                setattr(kind, method, wrap(function))
+        return kind
+
+    return decorate
+
+
+def _checked_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`checked` for a coroutine function, which stays one."""
+
+    @wraps(function)
+    async def wrapper(*args: Any, **given: Any) -> Any:
+        try:
+            made = function(*args, **given)
+        except TypeError as error:
+            problems = unknown_arguments(function.__qualname__, given, keywords_of(function))
+            raise WrongArguments(problems or str(error)) from None
+        return await made
+
+    return wrapper
+
+
+def _is_raised_inside(error: TypeError) -> bool:
+    """Whether a function raised an error. One of a call that failed to bind has the caller's frame alone."""
+    return error.__traceback__ is None or error.__traceback__.tb_next is not None
+
+
 def unknown_arguments(name: str, given: Mapping[str, Any], known: Collection[str]) -> list[str]:
     """List the unknown keywords among `given`, each with a suggestion."""
     from difflib import get_close_matches  # Slow to import, and needed for errors only.
@@ -70,7 +128,8 @@ def unknown_arguments(name: str, given: Mapping[str, Any], known: Collection[str
     problems: list[str] = []
     for keyword in given:
         if keyword not in known:
-            close = get_close_matches(keyword, known, n=1)
+            meant = _SYNONYMS.get(keyword)
+            close = [meant] if meant in known else get_close_matches(keyword, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
             problems.append(f"{name}(...) has no argument {keyword!r}; {hint}")
     return problems
@@ -78,7 +137,7 @@ def unknown_arguments(name: str, given: Mapping[str, Any], known: Collection[str
 
 def refuse_unknown_options(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> None:
     """Raise `WrongArguments` for options that `function` doesn't take as keyword-only parameters."""
-    known: dict[str, Any] = getattr(function, "__kwdefaults__", {})
+    known: dict[str, Any] = getattr(unwrap(function), "__kwdefaults__", {})
     if not given.keys() <= known.keys():
         raise WrongArguments(unknown_arguments(name, given, known))
 
@@ -87,4 +146,4 @@ def keywords_of(function: Callable[..., Any], *kinds: Any) -> list[str]:
     """The names of a function's keyword parameters, or of its parameters of the given kinds."""
     kinds = kinds or (KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     found = [p.name for p in signature(function).parameters.values() if p.kind in kinds]
-    return found[1:] if found[:1] == ["cls"] else found
+    return found[1:] if found[:1] in (["cls"], ["self"]) else found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, TypeVar, cast
 
 __all__ = [
     "HookFailed",
+    "NoOutput",
     "RunFailed",
     "StateError",
     "StateTooLarge",
@@ -15,6 +17,9 @@ __all__ = [
     "UnknownStateKey",
     "WakefulError",
     "explain",
+    "hides_text",
+    "outline",
+    "quote",
     "report",
 ]
 
@@ -50,11 +55,58 @@ def report(log: logging.Logger, error: BaseException, message: str, *args: objec
 
 
 class WakefulError(Exception):
-    """The root of all errors that wakeful raises."""
+    """The root of all errors that wakeful raises.
+
+    The message is written for users. If it quotes an exception of other code, `quoted` is that exception, and
+    `context` the message without the quotation.
+    """
+
+    quoted: BaseException | None = None
+    context: str = ""
+
+
+E = TypeVar("E", bound=WakefulError)
+
+
+def quote(kind: type[E], context: str, error: BaseException, text: str | None = None) -> E:
+    """An error that quotes another exception, whose text is hidden where others than operators read it.
+
+    `text` is the quotation, if it isn't the exception's own text.
+    """
+    made = kind(f"{context}: {explain(error) if text is None else text}")
+    made.context, made.quoted, made.__cause__ = context, error, error
+    return made
+
+
+def hides_text(error: BaseException) -> bool:
+    """Whether the text of an error, or of one that it quotes, is for operators only: wakeful didn't write it."""
+    while isinstance(error, WakefulError):
+        if error.quoted is None:
+            return False
+        error = error.quoted
+    return not isinstance(error, CancelledError)
+
+
+def outline(error: BaseException, hidden: str = "") -> str:
+    """Format an error as `explain` does, but with `hidden` in place of a text that is for operators only."""
+    name = type(error).__name__
+    if not hides_text(error):
+        return explain(error)
+    if not isinstance(error, WakefulError) or error.quoted is None:
+        return f"{name}: {hidden}" if hidden else name
+    return f"{name}: {error.context}: {outline(error.quoted, hidden)}"
 
 
 class RunFailed(WakefulError):
-    """The run did not end naturally; the message gives its termination."""
+    """A run failed. `result` is its `RunResult`. An exception of this process that caused it is chained."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class NoOutput(WakefulError):
+    """`result.output` of a run that has none: it waits, or was stopped, cancelled or blocked."""
 
 
 class StateError(WakefulError):

@@ -10,6 +10,7 @@ __all__ = [
     "ExecutionFailed",
     "InvalidArguments",
     "NoCredentials",
+    "OutputRejected",
     "RemoteError",
     "ToolCancelled",
     "ToolDenied",
@@ -51,6 +52,10 @@ class RemoteError(BackendError):
     """The remote side of a backend failed."""
 
     kind = "remote error"
+
+
+class OutputRejected(WakefulError):
+    """Raise one in an output validator: the model is told why, and answers again."""
 
 
 class ToolError(WakefulError):

@@ -15,6 +15,7 @@ __all__ = [
     "StaleFence",
     "StoreError",
     "StoreFull",
+    "StoreLost",
     "StoreUnavailable",
 ]
 
@@ -65,6 +66,10 @@ class StoreFull(StoreError):
 
 class StoreUnavailable(StoreError):
     """The database can't be opened, reached or written to."""
+
+
+class StoreLost(StoreUnavailable):
+    """The file of the store was deleted, replaced or cut off while it was open. What was written since is lost."""
 
 
 class InvalidStore(StoreUnavailable):

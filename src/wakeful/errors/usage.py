@@ -15,17 +15,22 @@ __all__ = [
     "InvalidDecision",
     "InvalidExport",
     "InvalidInput",
+    "NotAllowed",
+    "NotAuthenticated",
     "Overloaded",
+    "RequestReused",
     "RunDeadLettered",
     "RunNotFailed",
     "RunNotWaiting",
     "RuntimeClosed",
     "ShapeError",
+    "StaleDecision",
     "ThreadBusy",
     "ThreadExists",
     "TicketClosed",
     "UnknownAgent",
     "UnknownInput",
+    "UnknownKey",
     "UnknownMessage",
     "UnknownModel",
     "UnknownRun",
@@ -65,6 +70,14 @@ class UsageError(WakefulError):
     """The call is invalid; nothing was changed."""
 
 
+class RequestReused(UsageError):
+    """The id of a request, `request_id`, was used before, for another request; nothing was changed."""
+
+    def __init__(self, message: str, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+
+
 class UnknownAgent(UsageError):
     """No agent is registered under this id."""
 
@@ -90,7 +103,7 @@ class UnknownTicket(UsageError):
 
 
 class TicketClosed(UsageError):
-    """The ticket is already answered, superseded or cancelled."""
+    """The ticket is already answered, settled, superseded or cancelled."""
 
     def __init__(self, message: str, ticket_id: str) -> None:
         super().__init__(message)
@@ -101,8 +114,24 @@ class InvalidDecision(UsageError):
     """The decision doesn't fit its ticket."""
 
 
+class StaleDecision(UsageError):
+    """The ticket isn't what the author of the decision saw: its arguments or its question changed."""
+
+
 class InvalidInput(UsageError):
     """The prompt or message is invalid."""
+
+
+class NotAuthenticated(UsageError):
+    """The request has no credential, or an invalid one."""
+
+
+class NotAllowed(UsageError):
+    """The principal may not do this. `needed` is the missing scope or right, if one would permit it."""
+
+    def __init__(self, message: str, needed: str = "") -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 class RunNotWaiting(UsageError):
@@ -133,6 +162,10 @@ class InputRetracted(UsageError):
 
 class UnknownInput(UsageError):
     """No such input is pending: it was taken, retracted, or never existed."""
+
+
+class UnknownKey(UsageError):
+    """The tenant has no API key with this id."""
 
 
 class UnknownMessage(UsageError):

@@ -18,23 +18,22 @@ from ..agents import Registry, ResolvedAgent
 from ..bus import Channel
 from ..clock import Clock
 from ..context import Gauges
-from ..errors import explain
 from ..models import Model, ModelRequest, RetryPolicy
 from ..plugins import ActionQueue
 from ..state import Command, State
 from ..stores import Relay, Store
-from ..tools import CallContext, ChildRequest, ChildResult, Mail, SpawnRequest, ToolThreads
-from ..types.content import clean_text
-from ..types.events import ErrorRaised, Event
-from ..types.inbox import CancelItem, InboxItem, InputItem, NotifyItem, PauseItem, UnpauseItem
+from ..tools import CallContext, ChildRequest, ChildResult, Dependencies, Mail, SpawnRequest, ToolThreads
+from ..types.events import Event
+from ..types.inbox import InboxItem
 from ..types.messages import Message, Producer, user_message
 from ..types.runs import EndRequested, Identity, RunRecord, TaskRecord
-from ..types.tickets import Ticket
+from ..types.tickets import Ticket, TicketStatus
 from .calls.executor import Executor
 from .calls.ledger import Change
 from .cancellation import Cancellation
 from .draft import Draft
 from .inference.answer import Answer
+from .inference.history import History, HistoryCache
 from .inference.inference import Inference
 from .inference.watchdog import Watch, Watches
 from .inference.window import WindowState
@@ -46,7 +45,6 @@ from .tasks import stop_task
 __all__ = ["ACTIONS", "Activation", "Children", "Environment", "Host", "Mailer", "rules_of"]
 
 ACTIONS = ActionQueue.name
-
 
 # -- services ------------------------------------------------------------------------------------------------
 
@@ -145,11 +143,14 @@ class Environment(Struct):
     children: Children
     execute_remote: RemoteExecution
     abort_remote: Callable[[Activation], Awaitable[None]]
+    poll_remote: Callable[[Activation], Awaitable[bool]]
     mailer: Mailer
     watches: Watches
     retry: RetryPolicy = RetryPolicy()
+    deps: Dependencies = field(default_factory=Dependencies)
     rules: dict[str, Rules] = {}
     gauges: Gauges = field(default_factory=Gauges)
+    histories: HistoryCache = field(default_factory=HistoryCache)
     timed: Callable[[float, BaseException | None], None] | None = None
 
 
@@ -176,9 +177,12 @@ class Activation:
         "cancellation",
         "channel",
         "clock",
+        "cut",
+        "digests",
         "draft",
         "env",
         "executor",
+        "failure",
         "head",
         "history",
         "hookless",
@@ -188,7 +192,9 @@ class Activation:
         "interrupted",
         "is_over",
         "left",
+        "loaded",
         "now",
+        "on_inbox",
         "ordered",
         "output",
         "plain_request",
@@ -218,7 +224,7 @@ class Activation:
         env: Environment,
         view: RunView,
         state: State,
-        history: list[Message],
+        history: History,
         channel: Channel,
         now: int,
     ) -> None:
@@ -226,7 +232,10 @@ class Activation:
         self.env = env
         self.view = view
         self.state = state
-        self.history = history
+        self.history = history.messages
+        # The weight at which the history was cut; None if it stands for the whole thread.
+        self.cut = history.cut
+        self.loaded = history
         self.channel = channel
         self.clock = env.clock
         self.now = now
@@ -238,15 +247,20 @@ class Activation:
         # The rules of the parent run, which hold for its whole tree.
         self.above: Rules | None = None
         self.use_agent(run)
-        self.window: WindowState | None = None
+        self.window = None if history.tally is None else WindowState(history.tally)
         self.output: Raw | UnsetType = UNSET
+        # The exception that the run fails with.
+        self.failure: BaseException | None = None
         # Why calls that ran here have no result, by call id.
         self.interrupted: dict[str, str] = {}
         # The answer in progress: from a model, over all retries, or from a backend.
         self.inference: Inference | None = None
         self.remote: Answer | None = None
+        # Called when the inbox has changed, while a backend executes a step.
+        self.on_inbox: Callable[[], None] | None = None
         self.executor: Executor | None = None
         self.watch: Watch | None = None
+        self.digests = history.digests
         # Whether a call in this process waits for the run, so that its owner needs no report.
         self.attached = False
         self.cancellation = Cancellation()
@@ -258,7 +272,9 @@ class Activation:
 
     @property
     def streamed(self) -> Answer | None:
-        """The answer in progress, if there is one."""
+        """The answer in progress, if there is one that readers may see."""
+        if self.agent.withholds:
+            return None
         return self.remote if self.inference is None else self.inference.answer
 
     @property
@@ -305,12 +321,6 @@ class Activation:
             if type(entry) is Message:
                 self.history.append(entry)
 
-    def note(self, error: BaseException | str, source: str) -> None:
-        """Log an error after which the run continues."""
-        kind = "error" if isinstance(error, str) else type(error).__name__
-        text = error if isinstance(error, str) else explain(error).partition(": ")[2]
-        self.log(ErrorRaised(self.identity, 0, self.now, kind, clean_text(text), source))
-
     def hint(self, text: str) -> None:
         """Add a message for the model that people aren't shown."""
         producer = Producer(self.identity.run_id, self.view.run.steps)
@@ -334,10 +344,10 @@ class Activation:
             else:
                 view.tickets.pop(ticket.id, None)
 
-    def give_up(self, tickets: Iterable[Ticket]) -> None:
-        """Cancel tickets that no call waits for."""
+    def give_up(self, tickets: Iterable[Ticket], status: TicketStatus = "cancelled") -> None:
+        """Close tickets that no call waits for."""
         for ticket in tuple(tickets):
-            self.draft.put_ticket(replace(ticket, status="cancelled"))
+            self.draft.put_ticket(replace(ticket, status=status))
             self.view.tickets.pop(ticket.id, None)
 
     def adopt(self, task: TaskRecord) -> None:
@@ -367,44 +377,10 @@ class Activation:
 
     # -- the inbox ---------------------------------------------------------------------------------------------
 
-    def deliver(self, items: Sequence[InboxItem], inbox_head: int) -> None:
-        """Update the view of the inbox, unless a newer one was read before."""
-        if inbox_head >= self.inbox_head:
-            # The run may have taken an item before its sender's notification arrives.
-            self.view.inbox = {item.id: item for item in items if item.id not in self.taken}
-            self.inbox_head = inbox_head
-        self.apply_inbox()
-
-    def apply_inbox(self) -> None:
-        """Apply the items that wait for no boundary: cancel, pause, unpause and notify."""
-        for item in [i for i in self.view.inbox.values() if isinstance(i, _IMMEDIATE)]:
-            del self.view.inbox[item.id]
-            self.take(item.id)
-            if item.run_id != self.identity.run_id:
-                continue
-            match item:
-                case CancelItem():
-                    self.attached |= item.by_owner
-                    inside = asyncio.current_task() is self.cancellation.task
-                    self.cancel(item.reason, interrupt=not inside, leave_tasks=item.leaves_tasks)
-                case NotifyItem():
-                    self.attached = False
-                case PauseItem() | UnpauseItem():
-                    self.set_run(paused=isinstance(item, PauseItem))
-        if self.executor is not None and self.view.live:
-            self.executor.nudge()
-
     def take(self, item_id: str, revision: int | None = None) -> None:
         """Mark an inbox item as taken; with a revision only if nobody edited it since."""
         self.taken = (*self.taken, item_id)
         self.draft.take(item_id, revision)
-
-    def untake(self, items: Sequence[InputItem]) -> None:
-        """Undo `take` after a conflict: one of the items was edited meanwhile."""
-        ids, messages = {item.id for item in items}, [item.message for item in items]
-        self.taken = tuple([item_id for item_id in self.taken if item_id not in ids])
-        self.draft.untake(ids, messages)
-        self.history[:] = [known for known in self.history if all(known is not m for m in messages)]
 
     def has_taken(self, items: Sequence[InboxItem]) -> bool:
         """Whether all of these items were taken."""
@@ -468,6 +444,3 @@ class Activation:
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_result(None)
-
-
-_IMMEDIATE = (CancelItem, PauseItem, UnpauseItem, NotifyItem)

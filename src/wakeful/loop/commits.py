@@ -17,7 +17,9 @@ from ..types.inbox import InputItem
 from ..types.messages import Message
 from ..types.runs import Identity
 from .activation import Activation
+from .disclosure import note_error
 from .hooks import STRAY, is_cancelled
+from .inbox import deliver_items
 
 __all__ = ["flush", "read_inbox"]
 
@@ -73,7 +75,7 @@ async def read_inbox(act: Activation) -> None:
     stored = await act.env.store.load(act.identity.thread_id)
     act.now = act.clock.now()
     if stored is not None:
-        act.deliver(stored.inbox, stored.thread.inbox_head)
+        deliver_items(act, stored.inbox, stored.thread.inbox_head)
 
 
 async def _write(act: Activation, commit: Commit) -> Committed:
@@ -141,6 +143,6 @@ async def _deliver(act: Activation, notice: SentNotice) -> None:
     except asyncio.CancelledError:
         if is_cancelled():
             raise
-        act.note(STRAY, f"notice {notice.name!r}")
+        note_error(act, STRAY, f"notice {notice.name!r}")
     except Exception as error:
-        act.note(error, f"notice {notice.name!r}")
+        note_error(act, error, f"notice {notice.name!r}")

@@ -11,12 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..state import RESERVED_PREFIXES, SentNotice, State
-from ..stores import Commit, Committed, Fence, Relay, StateWrite
+from ..stores import Commit, Committed, Fence, Relay, StateWrite, UsageEntry
 from ..types.base import Data
+from ..types.calls import Call
 from ..types.events import Event, RunFinish, StateDelta
-from ..types.inbox import InboxItem
+from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
-from ..types.runs import Call, Identity, RunRecord, TaskRecord
+from ..types.runs import Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 from .joined_commit import JoinedCommit
 
@@ -70,11 +71,12 @@ class Draft(Struct, eq=False):
     log: list[Message | Event] = []
     run: RunRecord | None = None
     calls: dict[str, Call] = {}
+    usage: list[UsageEntry] = []
     fence: Fence | None = None
     # A first commit claims the thread for this worker, on condition of a version and an inbox head.
     claim: str | None = None
     version: int | None = None
-    request: str | None = None
+    request: Request | None = None
     inbox_head: int | None = None
     # Resolved once the first commit is written.
     started: Future[None] | None = None
@@ -159,6 +161,7 @@ class Draft(Struct, eq=False):
         self.log = [entry for entry in self.log if all(entry is not message for message in messages)]
 
     def __bool__(self) -> bool:
+        # Usage alone needs no commit: the answer or the failure follows.
         return bool(
             self.log or self.run is not None or self.calls or self.extras is not None or self.state.changes
         )
@@ -179,7 +182,10 @@ class Draft(Struct, eq=False):
         if calls:
             rows = tuple(calls.values())
             calls.clear()
-        commit = Commit(identity.thread_id, identity, self.fence, log, runs, rows, release, inbox_head, has_extras)
+        usage = tuple(self.usage)
+        self.usage.clear()
+        whose = (identity.thread_id, identity, self.fence)
+        commit = Commit(*whose, log, runs, rows, release, inbox_head, usage, has_extras)
         if has_extras:
             self._add_extras(commit)
         return commit
@@ -191,6 +197,7 @@ class Draft(Struct, eq=False):
         if self.run is None and commit.runs and commit.runs[-1] is not closed:
             self.run = commit.runs[-1]
         self.calls = {**{call.id: call for call in commit.calls}, **self.calls}
+        self.usage[:0] = commit.usage
 
     def _add_extras(self, commit: Commit) -> None:
         if self.claim is not None:

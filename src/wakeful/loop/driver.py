@@ -7,19 +7,18 @@ is durable before its calls run, a result before the next model call, and a step
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..errors import RuntimeClosed, StoreError, explain
+from ..errors import RuntimeClosed, StoreError
 from ..plugins import Step
-from ..types.content import clean_text
 from ..types.runs import Failed
 from .activation import Activation, Host
-from .boundaries import end_step, pass_on, resolve_overdue, switch_agent, take_items
+from .boundaries import end_step, pass_on, poll, resolve_overdue, switch_agent, take
 from .calls.lifecycle import await_calls, execute, interrupt, run_after_tool
 from .calls.recovery import drop, recover
 from .commits import flush
+from .disclosure import disclose, note_error
 from .endings import finish, pause, suspend, wait_for_tasks
 from .inference.step import infer
 from .moves import (
@@ -35,6 +34,7 @@ from .moves import (
     Overdue,
     PassOn,
     Pause,
+    Poll,
     Recover,
     SuspendRun,
     SwitchAgent,
@@ -45,8 +45,6 @@ from .moves import (
 from .phases import run_phase
 
 __all__ = ["drive"]
-
-_log = logging.getLogger("wakeful")
 
 MAX_ERRORS_WHILE_ENDING = 8
 
@@ -94,7 +92,7 @@ async def _lose(act: Activation, host: Host, error: BaseException) -> None:
 
 def _closed(act: Activation) -> RuntimeClosed:
     return RuntimeClosed(
-        f"the runtime was closed before run {act.identity.run_id} ended; it goes on where the store is served"
+        f"the runtime was closed before run {act.identity.run_id} ended; another process on the store continues it"
     )
 
 
@@ -171,10 +169,11 @@ class _Driver:
             self._errors += 1
             if self._errors > MAX_ERRORS_WHILE_ENDING:
                 raise error
-            act.note(error, "while the run was ending")
+            note_error(act, error, "while the run was ending")
         else:
-            _log.debug("run %s failed", act.identity.run_id, exc_info=error)
-            act.set_run(ending=Failed(type(error).__name__, clean_text(explain(error).partition(": ")[2])))
+            act.failure = error
+            message = disclose(act, error, "the loop").partition(": ")[2]
+            act.set_run(ending=Failed(type(error).__name__, message))
 
 
 async def _start(act: Activation) -> None:
@@ -227,9 +226,10 @@ _PERFORM: dict[type[Move], Perform] = {
     Drop: _timed(drop),
     Overdue: _timed(resolve_overdue),
     Interrupt: _timed(interrupt),
-    Take: _timed(take_items),
+    Take: _timed(take),
     SwitchAgent: _timed(switch_agent),
     PassOn: _timed(pass_on),
+    Poll: _timed(poll),
     SuspendRun: suspend,
     Pause: pause,
     WaitForTasks: wait_for_tasks,

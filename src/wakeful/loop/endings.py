@@ -16,6 +16,7 @@ from ..types.runs import NaturalEnd, Outcome, RunRecord, Termination, Waiting, W
 from .activation import Activation
 from .boundaries import close_step
 from .commits import flush, read_inbox
+from .disclosure import note_error
 from .inference.summaries import drop_summary, wait_for_summary
 from .moves import CLOSING, Finish, Pause, SuspendRun, Take, WaitForTasks, next_deadline, next_move
 from .needs import needs_of
@@ -135,7 +136,7 @@ async def _run_end_hooks(
     try:
         await run_phase(act, "run_end", act.agent.hooks["run_end"], RunEnd, prepare)
     except WakefulError as error:
-        act.note(error, "run_end")
+        note_error(act, error, "run_end")
     except BaseException:
         # The error ends the run; running the hook again would raise it for ever.
         act.run_end_due = act.cancellation.is_pending
@@ -155,7 +156,7 @@ def _closed_record(
         outcome = Outcome(termination, act.output)
         run = replace(run, status=status, outcome=outcome, finished_at=now, ending=None, updated_at=now)
         if act.view.tasks or run.task is not None:
-            end_tasks_with_run(act, run)
+            return end_tasks_with_run(act, run)
         return run
     needs = needs_of(act.agent, act.view.calls.values(), act.state.export())
     return replace(run, status=status, waiting=waiting, needs=needs, updated_at=now)

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from ..stores import ThreadView
 from ..types.base import Data
+from ..types.calls import Call
 from ..types.inbox import DecisionItem, InboxItem, InputItem, TaskItem
 from ..types.limits import Limits, StopPolicy
 from ..types.messages import Message
-from ..types.runs import Call, Cancelled, Failed, NaturalEnd, RunRecord, TaskRecord, Termination
+from ..types.runs import Cancelled, Failed, NaturalEnd, RunRecord, TaskRecord, Termination
 from ..types.tickets import Ticket
 from .stop_policies import Tree, limit_reached
 
@@ -29,6 +30,7 @@ __all__ = [
     "Overdue",
     "PassOn",
     "Pause",
+    "Poll",
     "Recover",
     "Rules",
     "RunView",
@@ -39,8 +41,8 @@ __all__ = [
     "detached_of",
     "next_deadline",
     "next_move",
+    "steering_items",
 ]
-
 
 NO_CALLS: frozenset[str] = frozenset()
 
@@ -169,6 +171,12 @@ class PassOn(Data):
     calls: tuple[Call, ...]
 
 
+class Poll(Data):
+    """Look whether the backend continued without an answer to these calls, its questions."""
+
+    calls: tuple[Call, ...]
+
+
 class SuspendRun(Data):
     """Suspend the run until a ticket is answered, a task is done or a timer is due."""
 
@@ -202,6 +210,7 @@ Move = (
     | EndStep
     | SwitchAgent
     | PassOn
+    | Poll
     | SuspendRun
     | Pause
     | WaitForTasks
@@ -225,7 +234,7 @@ def next_move(view: RunView, rules: Rules, now: int) -> Move:
     if ending is None:
         return _next_between_steps(view, run, rules, now) if run.stage == "between" else _INFER
     if isinstance(ending, NaturalEnd):
-        if view.inbox and (items := _steering(view, now)):
+        if view.inbox and (items := steering_items(view, now)):
             return Take(items)
         if view.tasks:
             return _WAIT
@@ -237,7 +246,7 @@ def _next_between_steps(view: RunView, run: RunRecord, rules: Rules, now: int) -
         return _PAUSE
     if run.next_agent is not None:
         return SwitchAgent(run.next_agent)
-    if view.inbox and (items := _steering(view, now)):
+    if view.inbox and (items := steering_items(view, now)):
         return Take(items)
     if run.steps and (stopped := limit_reached(run, rules.limits, rules.stop, view.tree, now)):
         return Finish(stopped)
@@ -268,7 +277,7 @@ def _next_in_step(view: RunView, ending: Termination | None, rules: Rules, now: 
             suspended += 1
     if ending is None and (start := _startable(waiting, view, rules)):
         return Execute(start)
-    return _AWAIT if live else _next_without_live(view, ending, len(waiting), suspended)
+    return _AWAIT if live else _next_without_live(view, ending, len(waiting), suspended, now)
 
 
 def _can_start(call: Call, now: int) -> bool:
@@ -278,15 +287,23 @@ def _can_start(call: Call, now: int) -> bool:
     )
 
 
-def _next_without_live(view: RunView, ending: Termination | None, waiting: int, suspended: int) -> Move:
+def _next_without_live(view: RunView, ending: Termination | None, waiting: int, suspended: int, now: int) -> Move:
     """Continue a step in which no call runs or can start."""
     if ending is not None and (waiting or suspended):
         return Drop(_open(view), "the run is ending")
     if not suspended:
         return _END_STEP
-    if len(view.calls) > suspended and any(t.asked_by == "remote" for t in view.tickets.values()):
-        return PassOn(_open(view))
+    if any(t.asked_by == "remote" for t in view.tickets.values()):
+        if _has_answer(view):
+            return PassOn(_open(view))
+        if (poll_at := _poll_time(view)) is not None and poll_at <= now:
+            return Poll(_open(view))
     return SuspendRun(tuple(view.tickets))
+
+
+def _has_answer(view: RunView) -> bool:
+    """Whether a question with which the backend ended its request is answered, unlike one that it asked before."""
+    return any(call.state == "finished" and not call.attempt for call in view.calls.values())
 
 
 def _close(view: RunView, ending: Termination) -> Move:
@@ -294,7 +311,7 @@ def _close(view: RunView, ending: Termination) -> Move:
     reason = "the run was cancelled" if isinstance(ending, Cancelled) else "the run failed"
     if view.live:
         return Interrupt(reason)
-    if view.run.stage == "acting":
+    if view.run.stage != "between":
         if orphans := _orphans(view):
             return Recover(orphans)
         if rest := _open(view):
@@ -303,12 +320,18 @@ def _close(view: RunView, ending: Termination) -> Move:
 
 
 def next_deadline(view: RunView) -> int | None:
-    """The first time at which a ticket is overdue or a sleeping call continues."""
+    """The first time at which a ticket is overdue, a sleeping call continues or a backend is polled."""
     if len(view.live) == len(view.calls) and not view.tickets:
         return None  # Every call runs, so none sleeps.
-    times = [t.deadline for t in view.tickets.values() if t.deadline is not None]
+    times = [t.deadline for t in view.tickets.values() if t.deadline is not None and t.asked_by != "remote"]
+    times += [] if (poll_at := _poll_time(view)) is None else [poll_at]
     times += [c.until for c in view.calls.values() if c.state == "suspended" and c.until is not None]
     return min(times, default=None)
+
+
+def _poll_time(view: RunView) -> int | None:
+    """The time at which the backend of a waiting run is polled."""
+    return None if view.run.backend is None else view.run.backend.poll_at
 
 
 def _startable(waiting: list[Call], view: RunView, rules: Rules) -> tuple[Call, ...]:
@@ -348,30 +371,24 @@ def _open(view: RunView) -> tuple[Call, ...]:
 
 
 def _overdue(view: RunView, now: int) -> tuple[Ticket, ...]:
-    return tuple([t for t in view.tickets.values() if t.deadline is not None and t.deadline <= now])
+    """Tickets whose deadline has passed, without those of a remote agent, which decides at its deadline itself."""
+    late = [t for t in view.tickets.values() if t.deadline is not None and t.deadline <= now]
+    return tuple([ticket for ticket in late if ticket.asked_by != "remote"])
 
 
 def _answers(view: RunView) -> tuple[InboxItem, ...]:
     """Items that are taken while a step is open: decisions, and outcomes of tasks without pending events.
 
-    Events of a task are told together with its outcome, when the step is closed.
+    A task's events are taken together with its outcome, when the step is closed.
     """
-    said = {
-        i.task_id
-        for i in view.inbox.values()
-        if isinstance(i, TaskItem) and (i.event is not None or i.adopted is not None)
-    }
-    return tuple(
-        [
-            i
-            for i in view.inbox.values()
-            if isinstance(i, DecisionItem)
-            or (isinstance(i, TaskItem) and i.outcome is not None and i.task_id not in said)
-        ]
-    )
+    reports = [i for i in view.inbox.values() if isinstance(i, TaskItem)]
+    with_events = {i.task_id for i in reports if i.event is not None or i.adopted is not None}
+    outcomes = {i.id for i in reports if i.outcome is not None and i.task_id not in with_events}
+    return tuple([i for i in view.inbox.values() if isinstance(i, DecisionItem) or i.id in outcomes])
 
 
-def _steering(view: RunView, now: int) -> tuple[InboxItem, ...]:
+def steering_items(view: RunView, now: int) -> tuple[InboxItem, ...]:
+    """Items that are taken between two steps: input that steers the run, and reports of tasks."""
     return tuple(
         [
             i

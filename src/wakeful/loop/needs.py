@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from ..agents import Registry, ResolvedAgent, digest_value
 from ..tools import ClientTool
-from ..types.runs import Call, Needs, RunRecord
+from ..types.calls import Call
+from ..types.runs import Needs, RunRecord
 
 __all__ = ["agent_of", "changes_since", "needs_of"]
 

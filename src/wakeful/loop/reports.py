@@ -99,11 +99,13 @@ def end_task(act: Activation, task: TaskRecord, outcome: TaskOutcome) -> None:
     remove_task(act.view, task)
     act.draft.put_task(replace(task, status=outcome.status, error=outcome.error, finished_at=act.now))
     if task.run_id is not None:
-        act.set_run(descendants=act.view.run.descendants + outcome.usage, tree_calls=act.view.tree.calls)
+        run = act.view.run
+        used, stopped = run.descendants + outcome.usage, (*run.stopped, *outcome.stopped)
+        act.set_run(descendants=used, tree_calls=act.view.tree.calls, stopped=stopped)
 
 
-def end_tasks_with_run(act: Activation, run: RunRecord) -> None:
-    """Cancel the tasks of a run that ends, and report the run's end to its own owner.
+def end_tasks_with_run(act: Activation, run: RunRecord) -> RunRecord:
+    """Cancel the tasks of a run that ends, and report the run's end to its own owner; returns its record.
 
     An interrupted run leaves its background tasks to the next run. No report is needed if a call in this process
     waits for the run.
@@ -111,8 +113,10 @@ def end_tasks_with_run(act: Activation, run: RunRecord) -> None:
     for task in act.view.tasks:
         if not (run.leaves_tasks and task.background):
             stop_task(act.view, act.draft, task, f"run {run.id} ended", act.now)
+    run = replace(run, stopped=act.view.run.stopped)
     if not act.attached and (report := report_of(run, act.view.answer)) is not None:
         act.draft.put_item(report)
+    return run
 
 
 def inherit_tasks(act: Activation, stored: ThreadView) -> None:

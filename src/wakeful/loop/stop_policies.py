@@ -100,16 +100,21 @@ def judge(
     shape: Shape | None,
     tree: Tree,
     now: int,
+    rejection: str | None = None,
 ) -> Verdict:
-    """Judge an answer. One without calls is a natural end, whatever the limits say."""
+    """Judge an answer. One without calls is a natural end, whatever the limits say, unless it was rejected."""
     if not calls:
-        unfinished = stop == "max_tokens" and run.continuations < limits.continuations
+        unfinished = stop in ("max_tokens", "pause_turn") and run.continuations < limits.continuations
         if unfinished and (stopped := budget_spent(run, policies, tree, now)):
             return Verdict(stopped)  # Only the budget kept it from being continued.
         if truncated_call:
             return Verdict(Failed("AnswerTruncated", "the model's tool call was cut off at the output limit"))
+        if rejection is not None:
+            failed = Failed("OutputRejected", f"the final answer was rejected: {rejection}")
+            hint = f"That answer was rejected: {rejection}\nAnswer again."
+            return _repair(failed, hint, run, limits, policies, tree, now)
         if shape is None:
-            return _CUT if stop == "max_tokens" else _NATURAL
+            return _CUT if stop in ("max_tokens", "pause_turn") else _NATURAL
         return _typed(answer, run, limits, policies, shape, tree, now)
     for policy in policies:
         match policy:
@@ -137,13 +142,27 @@ def _typed(
     try:
         output = output_of(answer, shape)
     except InvalidArguments as error:
-        if run.repairs >= limits.repairs:
-            return Verdict(Failed("OutputInvalid", f"the final answer doesn't fit the output type: {error}"))
-        if stopped := limit_reached(run, limits, policies, tree, now):
-            return Verdict(stopped)
+        failed = Failed("OutputInvalid", f"the final answer doesn't fit the output type: {error}")
         hint = f"That answer doesn't fit the required output: {error}. Answer again with only the corrected JSON."
-        return Verdict(hint=hint, repaired=True)
+        return _repair(failed, hint, run, limits, policies, tree, now)
     return Verdict(NaturalEnd(), output=output)
+
+
+def _repair(
+    failed: Failed,
+    hint: str,
+    run: RunRecord,
+    limits: Limits,
+    policies: Sequence[StopPolicy],
+    tree: Tree,
+    now: int,
+) -> Verdict:
+    """Send an answer back to the model, unless that was done too often or a limit is reached."""
+    if run.repairs >= limits.repairs:
+        return Verdict(failed)
+    if stopped := limit_reached(run, limits, policies, tree, now):
+        return Verdict(stopped)
+    return Verdict(hint=hint, repaired=True)
 
 
 def output_of(answer: Message, shape: Shape) -> Raw:

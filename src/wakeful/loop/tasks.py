@@ -73,7 +73,7 @@ def outcome_of(run: RunRecord, answer: Message | None) -> TaskOutcome:
     text = answer.text if answer is not None else ""
     epoch = 1 if task is None else task.epoch
     steps = run.steps if outcome is not None and outcome.output is UNSET else None
-    return TaskOutcome(epoch, ended.status, text, ended.error, run.usage + run.descendants, steps)
+    return TaskOutcome(epoch, ended.status, text, ended.error, run.usage + run.descendants, steps, run.stopped)
 
 
 def report_of(run: RunRecord, answer: Message | None) -> InboxItem | None:
@@ -105,6 +105,8 @@ def stop_task(view: RunView, draft: Draft, task: TaskRecord, reason: str, now: i
     """Cancel a task, and its run by the same commit."""
     remove_task(view, task)
     draft.put_task(replace(task, status="cancelled", error=reason, finished_at=now))
+    if task.run_id is not None and task.target:
+        view.run = draft.run = replace(view.run, stopped=(*view.run.stopped, task.target))
     if task.target_thread:
         draft.put_item(cancel_item(task, reason))
 

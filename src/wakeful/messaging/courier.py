@@ -86,12 +86,20 @@ async def attempt(
     delivery: DeliveryPolicy,
     send: Callable[[Relay], Awaitable[None]],
 ) -> Relay | None:
-    """Attempt one delivery; returns the relay after it, or None if another process has the relay."""
+    """Attempt one delivery; returns the relay after it, or None if another process has the relay.
+
+    A cancellation gives the relay back before it is raised.
+    """
     try:
         relay = await put_relay(store, replace(relay, owner=owner, until=delivery.lease(clock.now())))
         try:
             async with asyncio.timeout(delivery.timeout):
                 await send(relay)
+        except asyncio.CancelledError:
+            # The process ends: another one delivers at once.
+            with suppress(StoreError):
+                await put_relay(store, replace(relay, owner=None, until=0))
+            raise
         except Exception as error:
             why = "it took too long" if isinstance(error, TimeoutError) else _why(error)
             # A full inbox will have room again, so the relay isn't given up for it.
@@ -143,7 +151,7 @@ class Courier:
             self._service = asyncio.get_running_loop().create_task(self._serve(self._look_requested))
 
     async def close(self) -> None:
-        """Stop. Deliveries under way are retried by another process when their lease ends."""
+        """Stop. Deliveries under way are given back, so that another process retries them at once."""
         if self._service is not None:
             self._service.cancel()
             await asyncio.wait({self._service})
@@ -172,7 +180,13 @@ class Courier:
     async def _look_at(self, tenant: str, kind: str) -> bool:
         store = self._store.tenant(tenant)
         due = await store.due_relays(kind, self._clock.now(), limit=AT_ONCE)
-        await asyncio.gather(*[self._deliver(tenant, store, relay) for relay in due])
+        # With `return_exceptions` a cancellation is raised once every relay was given back.
+        ends = await asyncio.gather(
+            *[self._deliver(tenant, store, relay) for relay in due], return_exceptions=True
+        )
+        for error in ends:
+            if error is not None:
+                raise error
         return len(due) == AT_ONCE
 
     async def _deliver(self, tenant: str, store: Store, relay: Relay) -> None:

@@ -28,7 +28,7 @@ from ..types.messages import Producer
 from ..types.runs import SCHEDULE, Identity, TaskRecord
 from .agent_messages import agent_message
 from .outbox import RelayPayload, Transport, dead_letters, drop, relay_of, replay, transport_of
-from .policy import accepts, arrival, may_write
+from .policy import accepts, admits, arrival, may_write
 
 __all__ = ["MAX_PENDING_MAIL", "Mailer"]
 
@@ -46,12 +46,16 @@ class _Refused(Exception):
 
 
 class _Target(Struct, frozen=True):
-    """The target of a message: its thread, its relation to the sender, its task, and the agent that was named."""
+    """The target of a message: its thread, its relation to the sender, its task, and the agent that was named.
+
+    `owner` is the principal that owns the thread, if it isn't the sender's; empty if nobody does.
+    """
 
     thread_id: str
     relation: Relation
     task: TaskRecord | None = None
     agent_id: str | None = None
+    owner: str | None = None
 
 
 class Mailer:
@@ -110,6 +114,8 @@ class ThreadMail:
             return self._send_outside(context, to, text, transport, hops)
         target = await self._find(to)
         stored = await self._store.load(target.thread_id)
+        if target.relation == "agent" and stored is not None:
+            target = await self._admit(target, stored)
         agent_id = self._agent_of(target, stored)
         self._check(target, stored, agent_id)
         context.command.sent += self._items(target, stored, agent_id, text, hops)
@@ -177,8 +183,8 @@ class ThreadMail:
         return _Target(to.thread_id, "agent", None, to.agent_id)
 
     def _is_remote(self, agent_id: str) -> bool:
-        agent = self._mailer.registry.agents.get(agent_id)
-        return agent is not None and agent.backend is not None
+        registry = self._mailer.registry
+        return agent_id in registry.agents and registry.resolve(agent_id).backend is not None
 
     def _agent_of(self, target: _Target, stored: ThreadView | None) -> str:
         """The agent that a new run on the thread would have."""
@@ -197,6 +203,22 @@ class ThreadMail:
                 "recipient_not_found", f"thread {target.thread_id!r:.80} {why}; name the agent that it starts with"
             )
         return found
+
+    async def _admit(self, target: _Target, stored: ThreadView) -> _Target:
+        """Refuse a message to a thread of another principal, unless its agent admits the sender's."""
+        principal = self._act.view.run.principal
+        if principal is None:
+            return target
+        owner = await _owner_of(self._store, stored)
+        if owner == principal.id:
+            return target
+        reader = stored.thread.last_agent_id if stored.run is None else stored.run.agent_id
+        if owner is not None and not admits(self._mailer.policy_of(reader), principal):
+            raise _Refused(
+                "permission_denied",
+                f"thread {target.thread_id!r:.80} belongs to another principal than {principal.id!r:.80}",
+            )
+        return replace(target, owner=owner or "")
 
     def _check(self, target: _Target, stored: ThreadView | None, agent_id: str) -> None:
         """Refuse the message if a policy forbids it, or the inbox is full."""
@@ -235,6 +257,8 @@ class ThreadMail:
         policy = arrival(
             self._mailer.policy_of(agent_id if run is None else run.agent_id), target.relation, stored
         )
+        if target.owner:
+            policy = "queue"  # Another principal's run doesn't act on it: it gets a run of its own.
         lineage = Identity(run_id, target.thread_id, agent_id, run_id, origin="message")
         if target.task is not None:  # A run of the child after its task ended still has its parent.
             lineage = replace(
@@ -251,6 +275,7 @@ class ThreadMail:
             policy="steer" if policy == "steer" else "queue",
             agent_id=agent_id,
             principal=principal,
+            owner=target.owner,
             run_id=run_id,
             lineage=lineage,
         )
@@ -304,6 +329,18 @@ def _child(tasks: Sequence[TaskRecord], name: str) -> TaskRecord:
     raise _Refused(
         "recipient_not_found", f"no task {name!r:.80} of this thread is running; task_status lists them"
     )
+
+
+async def _owner_of(store: Store, stored: ThreadView) -> str | None:
+    """The principal that owns a thread, by its last run, its first input, or its first message."""
+    for run in await store.runs(thread_id=stored.thread.id, limit=1):
+        return run.owner_id
+    for item in stored.inbox:
+        if isinstance(item, InputItem):
+            return None if item.principal is None else item.principal.id
+    for message in await store.messages(stored.thread.id, limit=1):
+        return None if message.producer is None else message.producer.principal_id
+    return None
 
 
 def _named(target: _Target, agent_id: str) -> str:

@@ -116,7 +116,7 @@ async def _change(store: Store, item_id: str, revision: int | None, change: Chan
 
 
 def _commit(stored: ThreadView, changed: list[InputItem], without_run: bool) -> Commit:
-    """A commit of changed items, with the record of a waiting run so that its dispatch is settled anew."""
+    """A commit of changed items, with the record of a waiting run so that its dispatch is settled again."""
     thread, run = stored.thread, stored.run
     if run is None or run.waiting is None or thread.claimed or without_run:
         return Commit(thread.id, pending=changed)

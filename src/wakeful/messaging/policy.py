@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from ..identity.rights import is_named
 from ..stores import ThreadView
 from ..types.inbox import InputPolicy
 from ..types.mail import MailPolicy, Relation
+from ..types.runs import Principal
+from ..types.tickets import is_assignee
 
-__all__ = ["accepts", "arrival", "may_write", "problems_of"]
+__all__ = ["accepts", "admits", "arrival", "may_write", "problems_of"]
 
 _WORDS = ("parent", "child")
 _INVERSE: dict[Relation, Relation] = {"parent": "child", "child": "parent", "agent": "agent"}
@@ -24,6 +27,11 @@ def problems_of(policy: MailPolicy) -> list[str]:
             for entry in getattr(policy, name)
             if entry not in _WORDS and not any(entry.startswith(kind) and entry != kind for kind in kinds)
         ]
+    found += [
+        f"mail.principals: {entry!r:.80} is not user:<id>, group:<name>, role:<name>, a user's id or *"
+        for entry in policy.principals
+        if not is_assignee(entry)
+    ]
     return found
 
 
@@ -43,6 +51,11 @@ def may_write(policy: MailPolicy, relation: str, name: str) -> bool:
 def accepts(policy: MailPolicy, relation: Relation, sender: str) -> bool:
     """Whether an agent accepts messages from a sender to whom it is this `relation`."""
     return _allows(policy.accept, _INVERSE[relation], sender)
+
+
+def admits(policy: MailPolicy, sender: Principal) -> bool:
+    """Whether an agent accepts messages of a principal on a thread that another one owns."""
+    return any(entry == "*" or is_named(entry, sender) for entry in policy.principals)
 
 
 def arrival(policy: MailPolicy, relation: Relation, stored: ThreadView | None) -> InputPolicy:

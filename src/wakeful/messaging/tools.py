@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from ..errors import InvalidArguments, ToolError
 from ..tools import Tool, ToolContext, check_text
+from ..types.calls import Effect
 from ..types.mail import DeadLetter, Recipient
 from ..types.requests import ToolSpec
-from ..types.runs import Effect
 
 __all__ = ["RecoverTool", "SendTool"]
 

@@ -18,18 +18,21 @@ from .contexts import RunEnd as RunEnd
 from .contexts import Step as Step
 from .contexts import Supply as Supply
 from .contexts import Suspend as Suspend
+from .guardrail import Guardrail as Guardrail
+from .guardrail import JudgedInput as JudgedInput
+from .guardrail import Rewrite as Rewrite
+from .guardrail import Verdict as Verdict
 from .plan import ContextMessage as ContextMessage
 from .plan import InferencePlan as InferencePlan
 from .plan import PendingContext as PendingContext
 from .plan import PendingContextKey as PendingContextKey
 from .plan import PlanEdits as PlanEdits
+from .plan import Purpose as Purpose
 from .plan import select_context as select_context
 from .plugin import Plugin as Plugin
 from .problems import config_problems as config_problems
 from .problems import part_problems as part_problems
 from .problems import plugin_problems as plugin_problems
-
-# The public names. The others are for the packages above.
 
 # The public names. The others are for the packages above.
 __all__ = [
@@ -41,10 +44,13 @@ __all__ = [
     "ContextMessage",
     "GateAnswer",
     "GateTool",
+    "Guardrail",
     "HookContext",
     "InferencePlan",
     "PlanEdits",
     "Plugin",
+    "Purpose",
+    "Rewrite",
     "RunEnd",
     "Step",
     "Supply",

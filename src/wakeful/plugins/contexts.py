@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec.structs import force_setattr
 
 from ..errors import UsageError
 from ..state import AnyKey, Command, Snapshot
-from ..tools import Terms, terms_of
+from ..tools import Terms, require_deps, terms_of
 from ..types.base import Data
+from ..types.calls import Call, CallOutcome
 from ..types.content import ToolReply, require_text
+from ..types.copies import copy_mutable
 from ..types.events import StopReason
+from ..types.generics import Deps
 from ..types.messages import Message
-from ..types.runs import Call, CallOutcome, Identity, Principal, Termination, Usage, Waiting
-from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from ..types.runs import Identity, Principal, Termination, Usage, Waiting
+from ..types.tickets import ANYBODY, Approval, Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from .catalog import Catalog
 from .plan import ContextMessage, PendingContextKey, PlanEdits, check_context
 
@@ -35,14 +38,35 @@ __all__ = [
 ]
 
 
-class HookContext:
+T = TypeVar("T")
+
+
+class _Copied(Generic[T]):
+    """An attribute that a hook reads as its own copy, made on first access: most hooks read few attributes."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._slot = f"_{name}"
+
+    def __set__(self, context: Any, value: T) -> None:
+        setattr(context, self._slot, (value, False))
+
+    def __get__(self, context: Any, owner: type | None = None) -> T:
+        value, is_copied = getattr(context, self._slot)
+        if not is_copied:
+            value = copy_mutable(value)
+            setattr(context, self._slot, (value, True))
+        return value
+
+
+class HookContext(Generic[Deps]):
     """Base of all contexts: the run, its state at the start of the phase, and methods to change it.
 
     Changes are buffered. They are applied after all hooks of the phase have run, and are durable with the next
-    commit. A change after that raises `UsageError`. `config` is the plugin's section of the agent's config.
+    commit. A change after that raises `UsageError`. `config` is the plugin's section of the agent's config. A type
+    parameter, as in `Step[T]`, says that `deps` are a `T`.
     """
 
-    __slots__ = ("_catalog", "_is_closed", "command", "config", "principal", "run", "state", "step")
+    __slots__ = ("_catalog", "_deps", "_is_closed", "command", "config", "principal", "run", "state", "step")
 
     def __init__(
         self,
@@ -52,15 +76,23 @@ class HookContext:
         principal: Principal | None,
         catalog: Catalog,
         config: Any,
+        deps: Any = None,
     ) -> None:
         self.run = run
         self.step = step
         self.state = state
         self.principal = principal
         self.config = config
-        self.command = Command()
+        # The changes so far; None before the first one.
+        self.command: Command | None = None
         self._catalog = catalog
+        self._deps = deps
         self._is_closed = False
+
+    @property
+    def deps(self) -> Deps:
+        """The dependencies of this process's runtime; raises `UsageError` if it has none."""
+        return require_deps(self._deps)
 
     def update(self, key: AnyKey, update: Any) -> None:
         """Update a state key through its reducer."""
@@ -102,19 +134,22 @@ class HookContext:
                 "the hook of this context has ended, so it can't change anything any more; await in the hook the "
                 "work that it starts"
             )
+        if self.command is None:
+            self.command = Command()
         return self.command
 
 
-class Step(HookContext):
+class Step(HookContext[Deps]):
     """The context of `run_start`, `step_start`, `step_end`, `activate` and `deactivate`."""
 
     __slots__ = ()
 
 
-class BeforeInference(HookContext):
-    """The context of `before_inference`: `plan` edits the model call, `tools` are the offered tools.
+class BeforeInference(HookContext[Deps]):
+    """The context of `before_inference`: `plan` edits the request, `tools` are the offered tools.
 
-    `messages` is the conversation as the model would see it, with summaries in place of the messages they cover.
+    `messages` are those of the request: the conversation, with summaries in place of the messages they cover, or
+    what `plan.purpose` says.
     """
 
     __slots__ = ("messages", "plan", "tools")
@@ -124,7 +159,7 @@ class BeforeInference(HookContext):
     tools: tuple[str, ...]
 
 
-class AfterInference(HookContext):
+class AfterInference(HookContext[Deps]):
     """The context of `after_inference`: the answer, or the error if the model failed."""
 
     __slots__ = ("answer", "error", "offered", "stop", "usage")
@@ -136,17 +171,20 @@ class AfterInference(HookContext):
     offered: tuple[str, ...]
 
 
-class BeforeTool(HookContext):
+class BeforeTool(HookContext[Deps]):
     """The context of `before_tool`, right before a call starts."""
 
-    __slots__ = ("arguments", "call")
+    __slots__ = ("_arguments", "_call")
 
-    call: Call
-    arguments: dict[str, Any]
+    call = _Copied[Call]()
+    arguments = _Copied[dict[str, Any]]()
 
 
 class Block(Data):
-    """Refuses a call: the model gets an error result, or the run ends if `ends_run`."""
+    """Refuses a call: the model gets an error result, or the run ends if `ends_run`.
+
+    As the verdict of a guardrail it always ends the run.
+    """
 
     reason: str
     ends_run: bool = False
@@ -166,7 +204,7 @@ class Suspend(Data):
     schema: Any = None
     accepts: tuple[ResumeMode, ...] = ("proceed", "arguments", "result")
     again: bool = False
-    assignee: str | None = None
+    approval: Approval = ANYBODY
     deadline: Seconds | None = None
     on_deadline: OnDeadline = "deny"
     escalate: Sequence[Escalation] = ()
@@ -180,7 +218,7 @@ class Suspend(Data):
         return terms_of(
             tuple(self.accepts),
             self.schema,
-            assignee=self.assignee,
+            who=self.approval,
             deadline=self.deadline,
             on_deadline=self.on_deadline,
             escalate=self.escalate,
@@ -196,7 +234,7 @@ class Supply(Data):
 GateAnswer = Block | Suspend | Supply | None
 
 
-class GateTool(BeforeTool):
+class GateTool(BeforeTool[Deps]):
     """The context of `gate_tool`.
 
     A gate must be repeatable: it runs again after earlier calls of the step finished and after a ticket was
@@ -221,34 +259,34 @@ class GateTool(BeforeTool):
         schema: Any = None,
         accepts: tuple[ResumeMode, ...] = ("proceed", "arguments", "result"),
         again: bool = False,
-        assignee: str | None = None,
+        approval: Approval = ANYBODY,
         deadline: Seconds | None = None,
         on_deadline: OnDeadline = "deny",
         escalate: Sequence[Escalation] = (),
     ) -> Suspend:
-        """Suspend the call until a person decides.
+        """Suspend the call until a person decides; `approval` says who may.
 
         At the `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides:
         `approve`, `deny` or `Answer(value)`.
         """
-        return Suspend(message, schema, accepts, again, assignee, deadline, on_deadline, escalate)
+        return Suspend(message, schema, accepts, again, approval, deadline, on_deadline, escalate)
 
     def supply(self, value: Any) -> Supply:
         """Set the call's result without running the tool."""
         return Supply(value)
 
 
-class AfterTool(HookContext):
+class AfterTool(HookContext[Deps]):
     """The context of `after_tool`: the call is finished and its result is committed."""
 
-    __slots__ = ("call", "outcome", "reply")
+    __slots__ = ("_call", "_reply", "outcome")
 
-    call: Call
+    call = _Copied[Call]()
     outcome: CallOutcome
-    reply: ToolReply
+    reply = _Copied[ToolReply]()
 
 
-class RunEnd(HookContext):
+class RunEnd(HookContext[Deps]):
     """The context of `run_end`: the activation ends, waiting or done."""
 
     __slots__ = ("status", "termination", "waiting")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -17,7 +17,19 @@ from ..types.ids import digest_of
 from ..types.messages import Message
 from ..types.requests import ModelSettings
 
-__all__ = ["ContextMessage", "InferencePlan", "PendingContextKey", "PlanEdits", "check_context", "select_context"]
+__all__ = [
+    "ContextMessage",
+    "InferencePlan",
+    "PendingContextKey",
+    "PlanEdits",
+    "Purpose",
+    "check_context",
+    "select_context",
+]
+
+Purpose = Literal["answer", "continuation", "repair", "summary", "remote"]
+
+_NO_NAMES: frozenset[str] = frozenset()
 
 # Size limits in bytes of the records of sent messages: those still cooling down, and those due again. They are
 # written with every step that sends a message, and a state value is limited to 256 KiB.
@@ -125,25 +137,51 @@ def _prune_sent(sent: dict[str, SentRecord], kept: dict[str, ContextMessage], st
 
 
 class PlanEdits:
-    """One hook's edits of the next model call. Edits of several hooks are combined in order."""
+    """One hook's edits of a request. Edits of several hooks are combined in order.
 
-    __slots__ = ("_model", "_settings", "excluded", "included", "messages", "system")
+    `purpose` says what the request is for: the `answer` of a step, the `continuation` of a broken one, the
+    `repair` of a typed output, a `summary` of the conversation, or the backend of an agent (`remote`).
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_given",
+        "_model",
+        "_settings",
+        "excluded",
+        "included",
+        "messages",
+        "purpose",
+        "rewritten",
+        "system",
+    )
+
+    def __init__(self, purpose: Purpose = "answer", instructions: str = "") -> None:
+        self.purpose: Purpose = purpose
         self.messages: list[Message] | None = None
-        self.system: list[str] = []
-        self.excluded: set[str] = set()
-        self.included: set[str] | None = None
+        self.system: tuple[str, ...] = ()
+        self.excluded: frozenset[str] = _NO_NAMES
+        self.included: frozenset[str] | None = None
+        self.rewritten: str | None = None
+        self._given = instructions
         self._model: str | None = None
         self._settings: ModelSettings | None = None
 
+    @property
+    def instructions(self) -> str:
+        """The system text before additions; assign another text to replace it."""
+        return self._given if self.rewritten is None else self.rewritten
+
+    @instructions.setter
+    def instructions(self, text: str) -> None:
+        self.rewritten = require_text(text, "the instructions of a plan")
+
     def add_system(self, text: str) -> None:
-        """Add a paragraph to the system text of this call."""
-        self.system.append(require_text(text, "an addition to the system text"))
+        """Add a paragraph to the system text of this request."""
+        self.system = (*self.system, require_text(text, "an addition to the system text"))
 
     @property
     def model(self) -> str | None:
-        """The name of the model for this call; None for the agent's own."""
+        """The name of the model for this request; None for the agent's own."""
         return self._model
 
     @model.setter
@@ -151,9 +189,10 @@ class PlanEdits:
         self._model = None if name is None else require_text(name, "the model of a plan, by its name,")
 
     def replace_messages(self, messages: Iterable[Message]) -> None:
-        """Send these messages in this call instead of the conversation, which is not changed.
+        """Send these messages in this request instead of `ctx.messages`. The conversation is not changed.
 
-        The last hook that calls it wins. Calls stay paired with their results, and long messages are still cut.
+        Later hooks see them as their `ctx.messages`. Calls stay paired with their results, and long messages are
+        still cut.
         """
         found = list(messages)
         for message in found:
@@ -164,15 +203,15 @@ class PlanEdits:
         self.messages = found
 
     def exclude_tools(self, *names: str) -> None:
-        """Don't offer these tools in this call. Overrides `include_only`."""
-        self.excluded.update([require_text(name, "a tool's name") for name in names])
+        """Don't offer these tools in this request. Overrides `include_only`."""
+        self.excluded |= {require_text(name, "a tool's name") for name in names}
 
     def include_only(self, *names: str) -> None:
         """Offer only these tools, plus those that other hooks include."""
-        self.included = (self.included or set()) | {require_text(name, "a tool's name") for name in names}
+        self.included = (self.included or _NO_NAMES) | {require_text(name, "a tool's name") for name in names}
 
     def settings(self, **settings: Any) -> None:
-        """Override model settings for this call. For each field the last hook wins."""
+        """Override model settings for this request. For each field the last hook wins."""
         new = ModelSettings(**settings)
         self._settings = new if self._settings is None else new.with_defaults(self._settings)
 
@@ -183,32 +222,69 @@ class PlanEdits:
 
 
 class InferencePlan:
-    """The plan of one model call, with the edits of all hooks."""
+    """The plan of one request: its instructions, messages and settings, with the edits of all hooks so far."""
 
-    __slots__ = ("context", "excluded", "included", "messages", "model", "settings", "system")
+    __slots__ = (
+        "context",
+        "excluded",
+        "included",
+        "instructions",
+        "is_replaced",
+        "messages",
+        "model",
+        "purpose",
+        "settings",
+        "system",
+    )
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        purpose: Purpose = "answer",
+        instructions: str = "",
+        messages: Sequence[Message] = (),
+    ) -> None:
+        self.purpose: Purpose = purpose
+        self.instructions = instructions
+        self.messages = messages
+        # Whether a hook replaced the messages.
+        self.is_replaced = False
         self.system: list[str] = []
-        self.excluded: set[str] = set()
-        self.included: set[str] | None = None
+        self.excluded: frozenset[str] = _NO_NAMES
+        self.included: frozenset[str] | None = None
         self.model: str | None = None
         self.settings = settings
         self.context: list[ContextMessage] = []
-        self.messages: list[Message] | None = None
+
+    def edits(self) -> PlanEdits:
+        """Make the edits of one hook."""
+        return PlanEdits(self.purpose, self.instructions)
+
+    def rewrite(self, edits: PlanEdits) -> None:
+        """Apply the messages and instructions of a hook, so that the next hook sees them."""
+        if edits.rewritten is not None:
+            self.instructions = edits.rewritten
+        if edits.messages is not None:
+            self.messages, self.is_replaced = edits.messages, True
 
     def add(self, edits: PlanEdits) -> None:
-        """Apply one hook's edits."""
-        self.system.extend(edits.system)
+        """Apply one hook's other edits."""
+        if edits.system:
+            self.system.extend(edits.system)
         self.excluded |= edits.excluded
         if edits.included is not None:
-            self.included = (self.included or set()) | edits.included
+            self.included = (self.included or _NO_NAMES) | edits.included
         if edits.model is not None:
             self.model = edits.model
-        if edits.messages is not None:
-            self.messages = edits.messages
         if edits.overrides is not None:
             self.settings = edits.overrides.with_defaults(self.settings)
 
+    @property
+    def system_text(self) -> str:
+        """The instructions, additions and context messages of the system text, as paragraphs."""
+        added = [message.text for message in self.context if message.target == "system"]
+        return "\n\n".join([part for part in (self.instructions, *self.system, *added) if part])
+
     def offers(self, name: str) -> bool:
-        """Whether the tool is offered in this call."""
+        """Whether the tool is offered in this request."""
         return name not in self.excluded and (self.included is None or name in self.included)

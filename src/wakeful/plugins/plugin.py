@@ -26,12 +26,14 @@ class Plugin:
 
     Methods marked `@tool` are offered to the model; methods marked `@action` or `@notice` are handlers. `keys` are
     the plugin's state keys. `config` is the type of its section in an agent's `config`; hooks read their section,
-    or its default, as `ctx.config`.
+    or its default, as `ctx.config`. The hooks of a `concurrent` plugin run beside those of other concurrent
+    plugins and before the rest: set it for hooks that wait for the network.
     """
 
     name: ClassVar[str] = ""
     keys: ClassVar[Sequence[AnyKey]] = ()
     config: ClassVar[type[Any] | None] = None
+    concurrent: ClassVar[bool] = False
 
     async def run_start(self, ctx: Step) -> None:
         """An activation of a run starts."""
@@ -40,7 +42,7 @@ class Plugin:
         """A step starts."""
 
     async def before_inference(self, ctx: BeforeInference) -> None:
-        """The model is about to be called; edit the call with `ctx.plan`."""
+        """A request is about to leave the process; edit it with `ctx.plan`."""
 
     async def after_inference(self, ctx: AfterInference) -> None:
         """The model answered or failed; the answer is not committed yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import signature
 from typing import Any, cast
 
 import msgspec
@@ -13,13 +14,12 @@ from ..errors import ConfigurationError
 from ..types.content import clean_text
 from ..types.limits import CostBudget, Limits
 from ..types.mail import MailPolicy
-from ..types.requests import ModelSettings, settings_problems
+from ..types.requests import ModelSettings, ServerToolSpec, settings_problems
 
 __all__ = ["check_agents"]
 
-_LISTS = ("tools", "delegates", "handoffs", "plugins", "stop")
+_LISTS = ("tools", "delegates", "handoffs", "plugins", "stop", "server_tools")
 _KINDS: dict[str, type[Any]] = {
-    "instructions": str,
     "description": str,
     "settings": ModelSettings,
     "limits": Limits,
@@ -28,7 +28,7 @@ _KINDS: dict[str, type[Any]] = {
 }
 
 
-def check_agents(agents: Any) -> list[Agent]:
+def check_agents(agents: Any) -> list[Agent[Any]]:
     """The agents as a list; raises one `ConfigurationError` for all fields of a wrong type."""
     if isinstance(agents, Agent):
         raise ConfigurationError("Runtime takes a list of agents: Runtime([agent])")
@@ -38,7 +38,7 @@ def check_agents(agents: Any) -> list[Agent]:
     wrong: list[str] = []
     for agent in found:
         if isinstance(agent, Agent):
-            wrong += _problems_of(agent)
+            wrong += _problems_of(cast(Agent[Any], agent))
         else:
             wrong.append(f"Runtime takes agents, not {agent!r:.80}")
     if wrong:
@@ -46,7 +46,7 @@ def check_agents(agents: Any) -> list[Agent]:
     return found
 
 
-def _problems_of(agent: Agent) -> list[str]:
+def _problems_of(agent: Agent[Any]) -> list[str]:
     if not isinstance(cast(Any, agent.id), str):
         return [f"an agent's id is a text, not {agent.id!r:.80}"]
     # A later check relies on the earlier ones.
@@ -68,6 +68,31 @@ def _type_problems(agent: Agent) -> Iterator[str]:
         elif isinstance(value, str) and clean_text(value) != value:
             yield f"{name} has a lone surrogate (half a character) in it, {value!r:.80}; remove it"
 
+    yield from _instruction_problems(agent.instructions)
+
+
+def _instruction_problems(given: Any) -> Iterator[str]:
+    if not isinstance(given, str | list | tuple) and not _is_function(given):
+        yield f"instructions is a text, a function of a RunContext or a list of both, not {given!r:.80}"
+        return
+    parts: Iterable[Any] = cast(Iterable[Any], given) if isinstance(given, list | tuple) else [given]
+    for part in parts:
+        if isinstance(part, str):
+            if clean_text(part) != part:
+                yield f"instructions has a lone surrogate (half a character) in it, {part!r:.80}; remove it"
+        elif not _is_function(part):
+            yield f"instructions has {part!r:.80}; give texts and functions of a RunContext"
+        else:
+            try:
+                signature(part).bind(None)
+            except (TypeError, ValueError):
+                name = getattr(part, "__name__", type(part).__name__)
+                yield f"instructions function {name!r} is called with a RunContext; write `def {name}(ctx)`"
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
+
 
 def _setting_problems(agent: Agent) -> Iterator[str]:
     yield from settings_problems(agent.settings)
@@ -75,8 +100,12 @@ def _setting_problems(agent: Agent) -> Iterator[str]:
 
 def _value_problems(agent: Agent) -> Iterator[str]:
     yield from _struct_problems(agent)
-    if not isinstance(cast(Any, agent.sequential), bool):
-        yield f"sequential is True or False, not {agent.sequential!r:.80}"
+    for name in ("sequential", "expose_errors"):
+        if not isinstance(value := getattr(agent, name), bool):
+            yield f"{name} is True or False, not {value!r:.80}"
+    for spec in agent.server_tools or ():
+        if not isinstance(cast(Any, spec), ServerToolSpec):
+            yield f"server_tools takes tools of the vendor such as WebSearch(), not {spec!r:.80}"
     for name in ("input", "output"):
         if getattr(agent, name) is object:
             yield f"{name} is object, which says nothing; give a type such as str or a dataclass"
@@ -84,7 +113,13 @@ def _value_problems(agent: Agent) -> Iterator[str]:
 
 
 def _struct_problems(agent: Agent) -> Iterator[str]:
-    values: list[Any] = [agent.settings, agent.limits, agent.mail, *(agent.stop or ())]
+    values: list[Any] = [
+        agent.settings,
+        agent.limits,
+        agent.mail,
+        *(agent.stop or ()),
+        *(agent.server_tools or ()),
+    ]
     for value in values:
         if not isinstance(value, Struct):
             yield f"stop takes policies such as WallTime(60), not {value!r:.80}"

@@ -25,6 +25,14 @@ class Agents(Mapping[str, Agent]):
     def __len__(self) -> int:
         return len(self._registry.agents)
 
+    def check_credentials(self, agent: str) -> None:
+        """Raise `BadCredentials` if an agent's model needs a key and has none. Nothing is sent."""
+        if (model := self[agent].model) == "":
+            return  # A backend has its own.
+        check = getattr(self._registry.models.resolve(model), "check_credentials", None)
+        if check is not None:
+            check()
+
     def tools(self, agent: str) -> Sequence[ToolSpec]:
         """The specs of the tools that an agent's model is offered."""
         return self._registry.resolve(agent).specs

@@ -11,21 +11,22 @@ from msgspec.structs import replace
 
 from ..errors import ConfigurationError, InvalidDecision, InvalidInput, UsageError
 from ..messaging import DeliveryPolicy
-from ..stores import Retention
+from ..stores import Retention, UsageKey
 from ..tools import ClientTool
 from ..tools.checks import LATEST, to_milliseconds, to_seconds
 from ..types.content import clean_text
+from ..types.inbox import Request
 from ..types.messages import Message, Producer, parse_input, user_message
 from ..types.requests import ModelSettings, settings_problems
-from ..types.runs import SCHEDULE, Principal
+from ..types.runs import RIGHTS, SCHEDULE, Author, Principal
 from ..types.tickets import SYSTEM, Decision, Verdict
 
 __all__ = [
+    "check_author",
     "check_backends",
     "check_choice",
     "check_client_tools",
     "check_count",
-    "check_decider",
     "check_decision",
     "check_id",
     "check_ids",
@@ -38,6 +39,7 @@ __all__ = [
     "check_table",
     "check_thread_id",
     "check_transports",
+    "check_usage_keys",
     "duplicates_in",
     "make_decisions",
     "make_message",
@@ -72,8 +74,8 @@ def _check_principal(principal: Principal) -> None:
         msgspec.json.decode(msgspec.json.encode(principal), type=Principal)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(
-            f"a principal has an id and a kind, both texts, and claims, a dict of JSON: {error}; "
-            f"not {principal!r:.80}"
+            "a principal has an id and a kind, both texts, claims, a dict of JSON, and groups and roles, tuples "
+            f"of texts: {error}; not {principal!r:.80}"
         ) from None
 
 
@@ -81,6 +83,16 @@ def check_choice(value: Any, known: Sequence[str], name: str) -> None:
     """Refuse a value that is neither None nor one of these words."""
     if value is not None and value not in known:
         raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r:.80}")
+
+
+def check_usage_keys(by: Any) -> tuple[UsageKey, ...]:
+    """Check the keys that usage is summed by: a tuple or list of different words."""
+    known = get_args(UsageKey)
+    if isinstance(by, tuple | list):
+        keys = tuple(cast(Sequence[Any], by))
+        if all(isinstance(key, str) and key in known for key in keys) and len(set(keys)) == len(keys):
+            return keys
+    raise UsageError(f"by is a tuple of {', '.join(known)}, each once at most, not {by!r:.80}")
 
 
 def check_table(value: Any, kind: str, name: str) -> None:
@@ -237,12 +249,15 @@ def check_ids(**given: Any) -> None:
             check_id(value, what)
 
 
-def make_message(input: Any, principal: Principal | None, message_id: Any = None) -> Message:
-    """Make the user message of an input; `message_id` is its sender's own id."""
+def make_message(
+    input: Any, principal: Principal | None, message_id: Any = None, message_digest: Any = None
+) -> Message:
+    """Make the user message of an input; `message_id` is its sender's own id, `message_digest` a hash of it."""
     producer = None
-    if principal is not None or message_id is not None:
-        check_ids(message=message_id)
-        producer = Producer(principal_id=None if principal is None else principal.id, message_id=message_id)
+    if principal is not None or message_id is not None or message_digest is not None:
+        check_ids(message=message_id, digest=message_digest)
+        principal_id = None if principal is None else principal.id
+        producer = Producer(principal_id=principal_id, message_id=message_id, digest=message_digest)
     return user_message(parse_input(input), producer=producer)
 
 
@@ -268,13 +283,19 @@ def check_count(value: Any, name: str) -> int | None:
     return None if value is None else min(value, _LARGEST)
 
 
-def check_request_id(request_id: Any) -> str | None:
-    """Check a request id that a caller chose."""
-    if request_id is not None and (not isinstance(request_id, str) or not 1 <= len(request_id) <= 200):
-        raise UsageError(f"a request id is a text of 1 to 200 characters, not {request_id!r:.80}")
-    if request_id is not None:
-        check_id(request_id, "request")
-    return request_id
+def check_request_id(request_id: Any) -> Request | None:
+    """Check a request's id that a caller chose, or a `Request` with it."""
+    if request_id is None:
+        return None
+    request = request_id if isinstance(request_id, Request) else Request(request_id)
+    named: Any = request.id
+    if not isinstance(named, str) or not 1 <= len(named) <= 200:
+        raise UsageError(f"a request id is a text of 1 to 200 characters, not {named!r:.80}")
+    check_id(named, "request")
+    digest: Any = request.digest
+    if not isinstance(digest, str) or len(digest) > 200:
+        raise UsageError(f"the digest of a request is a text of up to 200 characters, not {digest!r:.80}")
+    return replace(request, digest=clean_text(digest))
 
 
 def check_decision(decision: Any) -> Decision:
@@ -286,25 +307,43 @@ def check_decision(decision: Any) -> Decision:
     given: Any = decision
     if given.verdict not in get_args(Verdict):
         raise InvalidDecision(f"the verdict of a decision is approve or deny, not {given.verdict!r:.80}")
-    for name, value in (("reason", given.reason), ("id", given.id), ("principal_id", given.principal_id)):
-        if not isinstance(value, str) and not (name == "principal_id" and value is None):
+    if given.verdict not in ("approve", "deny"):
+        raise InvalidDecision(f"a {given.verdict} answers nothing: use runtime.tickets.{given.verdict}(...)")
+    for name in ("reason", "id", "principal_id", "seen", "auth"):
+        value = getattr(given, name)
+        if not isinstance(value, str) and not (name in ("principal_id", "seen") and value is None):
             raise InvalidDecision(f"the {name} of a decision is a text, not {value!r:.80}")
     check_ids(ticket=given.ticket_id, decision=given.id, principal=given.principal_id)
     # Lone surrogates are replaced, as in input.
-    return replace(decision, reason=clean_text(decision.reason))
+    return replace(decision, reason=clean_text(decision.reason), not_taken=None, override=False)
 
 
-def check_decider(who: str | None) -> None:
-    """Refuse the id that is reserved for decisions at deadlines."""
+def check_author(by: Any) -> Author | None:
+    """The author of decisions, from a principal, which has the default rights, or an `Author`."""
+    author = Author(by) if isinstance(by, Principal) else by
+    if author is None:
+        return None
+    if not isinstance(author, Author):
+        raise UsageError(f"principal must be a Principal or an Author, not {by!r:.80}")
+    check_instance(author.principal, Principal, "principal")
+    rights: Any = author.rights
+    if not isinstance(rights, frozenset | set) or not RIGHTS.issuperset(cast(Any, rights)):
+        raise UsageError(f"an author's rights are a frozenset of {', '.join(sorted(RIGHTS))}, not {rights!r:.80}")
+    if not isinstance(cast(Any, author.auth), str):
+        raise UsageError(f"an author's auth is a text, not {author.auth!r:.80}")
+    _check_decider(author.principal.id)
+    return author
+
+
+def _check_decider(who: str | None) -> None:
     if who == SYSTEM:
         raise InvalidDecision(f"{SYSTEM!r} is who decides at a deadline; no principal may have that id")
 
 
 def make_decisions(
-    decisions: Sequence[Any], answers: Any, principal: Principal | None, request_id: str | None
+    decisions: Sequence[Any], answers: Any, author: Author | None, request: Request | None
 ) -> list[Decision]:
     """Make decisions of decisions and answers."""
-    check_instance(principal, Principal, "principal")
     if answers is not None and not isinstance(answers, Mapping):
         raise InvalidDecision(f"answers maps ticket or call ids to values, not {answers!r:.80}")
     items = cast(Mapping[str, Any], answers or {}).items()
@@ -312,10 +351,13 @@ def make_decisions(
     if not given:
         raise UsageError("resume needs a decision: ticket.approve(), ticket.deny(), ticket.answer(...)")
     given = [check_decision(decision) for decision in given]
-    for who in (None if principal is None else principal.id, *[decision.principal_id for decision in given]):
-        check_decider(who)
-    if principal is not None:
-        given = [replace(decision, principal_id=principal.id) for decision in given]
-    if request_id is not None:
-        given = [replace(decision, id=f"{request_id}:{place}") for place, decision in enumerate(given)]
+    for decision in given:
+        _check_decider(decision.principal_id)
+    if author is not None:
+        given = [replace(decision, principal_id=author.principal.id, auth=author.auth) for decision in given]
+    if request is not None:
+        given = [
+            replace(decision, id=f"{request.id}:{place}", request_digest=request.digest)
+            for place, decision in enumerate(given)
+        ]
     return given

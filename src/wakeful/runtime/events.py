@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 from ..bus import Subscription, Update
-from ..dispatch import NewRun, run_new
+from ..dispatch import Caller, NewRun, raise_if_failed, run_new
 from ..loop import Environment
 from ..state import State
 from ..types.copies import copy_event, copy_mutable
@@ -19,9 +19,6 @@ from .follower import Follower
 from .scope import Scope
 
 __all__ = ["read_state", "run_events", "thread_events"]
-
-# Pushed behind the last event of a stream once its run has ended.
-_END = cast(Event, None)
 
 
 def thread_events(
@@ -40,6 +37,8 @@ async def _thread_events(
     try:
         if subscription is not None and thread not in scope.dispatch.active:
             _watch(scope, thread, subscription)
+        if subscription is not None:
+            await follower.look_back()
         if snapshot:
             async for event in _snapshot(scope.env, thread):
                 follower.last = event.seq
@@ -57,68 +56,48 @@ async def _thread_events(
             _leave(scope, thread, subscription)
 
 
-async def run_events(scope: Scope, make: Callable[[], NewRun], *, fresh: bool) -> AsyncIterator[AnyEvent]:
+async def run_events(
+    scope: Scope, make: Callable[[], NewRun], *, fresh: bool, check: bool
+) -> AsyncIterator[AnyEvent]:
     """Start a run and yield its events and those of the runs below it; see `Runtime.stream`."""
     scope.bind()
     new, roots = make(), set[str]()
     subscription = scope.bus.watch(new.thread_id)
-    work = run_new(scope.dispatch, new, fresh=fresh, opened=roots.add)
+    caller, is_left = Caller(scope.dispatch), True
+
+    def opened(run_id: str) -> None:
+        roots.add(run_id)
+        caller.opened(run_id)
+
+    work = run_new(scope.dispatch, new, fresh=fresh, opened=opened)
     task = asyncio.get_running_loop().create_task(work)
     scope.dispatch.track(task, is_awaited=True)  # The stream raises the run's errors.
-    task.add_done_callback(lambda _: subscription.push(_END))
+    task.add_done_callback(lambda _: subscription.end())
     follower = Follower(scope.env, new.thread_id, roots=roots)
     if not scope.dispatch.execute:
         _watch(scope, new.thread_id, subscription)
-    queue = cast("deque[AnyEvent | Update]", subscription.events)
-    reread = 0
-    own_run: Identity | None = None  # The run of the last event, if that is of this thread and this stream.
     try:
-        while True:
-            while queue:
-                if subscription.lagged:
-                    subscription.lagged = False
-                    async for event in follower.log():
-                        reread = event.seq
-                        yield event
-                    continue
-                event = queue.popleft()
-                if event is _END:
-                    task.result()
-                    async for event in follower.remaining():
-                        yield event
-                    return
-                if not isinstance(event, Event):
-                    async for shown in follower.apply_update(event):
-                        yield shown
-                    reread = follower.last
-                    continue
-                if (run := event.run) is not own_run:
-                    if run.root_run_id not in roots:
-                        continue
-                    if run.thread_id != new.thread_id:
-                        yield copy_event(event)
-                        continue
-                    own_run = run
-                if _was_shown(event, follower.last, reread):
-                    continue
-                if follower.has_gap(event):
-                    async for logged in follower.log(event.seq - event.durable):
-                        yield logged
-                follower.record(event)
-                yield copy_event(event)
-            if not await _wait(scope, new.thread_id, subscription, follower) and roots:
-                async for event in follower.poll(queue):
-                    yield event
-                reread = follower.last
+        async for event in _live_events(scope, new.thread_id, subscription, follower):
+            yield event
+        await asyncio.wait([task])
+        result = task.result()
+        async for event in follower.remaining():
+            yield event
+        caller.close()
+        is_left = False
+        if check:
+            raise_if_failed(scope.dispatch, result)
     finally:
+        if is_left:
+            caller.leave(task)
         _leave(scope, new.thread_id, subscription)
 
 
 async def _live_events(
     scope: Scope, thread: str, subscription: Subscription, follower: Follower
 ) -> AsyncIterator[AnyEvent]:
-    """Yield events as they happen, until the thread is deleted or the runtime closed."""
-    queue = subscription.events
+    """Yield events as they happen, until the subscription ends or the thread is deleted."""
+    queue = cast("deque[AnyEvent | Update]", subscription.events)
     while True:
         while queue:
             if subscription.lagged:
@@ -130,32 +109,47 @@ async def _live_events(
             if not isinstance(event, Event):
                 async for shown in follower.apply_update(event):
                     yield shown
+            elif not follower.follows(event.run):
+                continue
             elif event.run.thread_id != thread:
-                yield copy_event(cast(AnyEvent, event))
-            elif not _was_shown(event, follower.last, follower.last):
-                if follower.is_behind(event):
-                    async for logged in follower.log(event.seq - event.durable):
-                        yield logged
-                if (reset := follower.record(event)) is not None:
-                    yield reset
-                yield copy_event(cast(AnyEvent, event))
+                yield copy_event(event)
+            elif follower.has_gap(event) or follower.lacks_before(event):
+                async for shown in _fill_gap(scope, thread, subscription, follower, event):
+                    yield shown
+            else:
+                for shown in follower.record(event):
+                    yield shown
         if subscription.closed:
             return
-        if not await _wait(scope, thread, subscription, follower):
-            async for event in follower.poll(subscription.events):
+        if not await _wait(scope, thread, subscription, follower) and follower.has_begun:
+            async for event in follower.poll(queue):
                 yield event
             if await follower.is_deleted():
                 return
 
 
-def _was_shown(event: Event, last: int, reread: int) -> bool:
-    return event.seq <= last if event.durable else event.seq < reread
+async def _fill_gap(
+    scope: Scope, thread: str, subscription: Subscription, follower: Follower, event: AnyEvent
+) -> AsyncIterator[AnyEvent]:
+    """Yield what the reader lacks before a live event, then the event."""
+    if follower.has_gap(event):
+        async for logged in follower.log(event.seq - event.durable):
+            yield logged
+    if follower.lacks_before(event):
+        async for shown in _join_answer(scope, thread, subscription, follower):
+            yield shown  # The event is part of the answer.
+    else:
+        for shown in follower.record(event):
+            yield shown
 
 
 async def _join_answer(
     scope: Scope, thread: str, subscription: Subscription, follower: Follower
 ) -> AsyncIterator[AnyEvent]:
-    """Yield the part of an answer that this process has streamed before the reader came."""
+    """Yield the part of an answer that this process has streamed and the reader lacks: it came later, or lagged.
+
+    If the answer is complete by now, its message follows.
+    """
     active, behind = scope.dispatch.active, True
     while (act := active.get(thread)) is not None and (answer := act.streamed) is not None:
         last = follower.last

@@ -10,7 +10,8 @@ from ..bus import LiveUpdate, LogAdvanced, StreamAdvanced, Update
 from ..loop import Environment
 from ..stores import Chunk
 from ..types.copies import copy_event
-from ..types.events import AnyEvent, Delta, Event, LiveEvent, StreamReset
+from ..types.events import AnyEvent, Delta, Event, LiveEvent, MessageAdded, StepStart, StreamReset
+from ..types.messages import Message
 from ..types.runs import Identity
 from .partial_answer import PartialAnswer
 
@@ -52,6 +53,15 @@ class Follower:
         self._streams_until = 0.0
         self._seen_at = 0.0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the reader's runs exist."""
+        return self._roots is None or bool(self._roots)
+
+    def follows(self, run: Identity) -> bool:
+        """Whether the reader is shown the events of a run."""
+        return self._roots is None or run.root_run_id in self._roots
+
     def poll_interval(self, *, bus: bool) -> float:
         """The seconds to wait for an update before polling the store."""
         if not bus:
@@ -61,17 +71,35 @@ class Follower:
         streams = self._streams_until > asyncio.get_running_loop().time()
         return POLL_STREAM if streams or any(p.waits for p in self._partials.values()) else POLL_WITH_BUS
 
-    def record(self, event: Event) -> StreamReset | None:
-        """Record a yielded event of this process. Returns a reset to yield first, if one is needed."""
+    def record(self, event: AnyEvent) -> tuple[AnyEvent, ...]:
+        """Record a live event of this process; returns the events to yield for it, none if the reader has it."""
+        if event.seq < self.last + event.durable:
+            return ()
         if event.durable:
             self.last = event.seq
-            if self._own.left_at is not None:
-                self._own.committed(cast(AnyEvent, event))
+            self._own.committed(event)
         elif isinstance(event, Delta):
-            return self._own.seen(event)
+            if (reset := self._own.seen(event)) is not None:
+                return reset, copy_event(event)
         elif isinstance(event, StreamReset):
-            self._own.left_at = None
-        return None
+            self._own.withdrawn(event)
+        return (copy_event(event),)
+
+    async def look_back(self) -> None:
+        """Find out whether a reader whose cursor is a log entry may have pieces of an answer that is streamed.
+
+        It has none after the start of a step or an answer; any other entry may have come between the pieces.
+        """
+        if not self.last or self._own.left_at is not None:
+            return
+        page = await self._env.store.events(self._thread, after=self.last - 1, limit=1)
+        if page and page[0].seq == self.last:
+            match page[0]:
+                case StepStart() | MessageAdded(message=Message(role="assistant")):
+                    return
+                case _:
+                    pass
+        self._own.left_at = (0, 0)
 
     def join_answer(self, run: Identity, chunks: Sequence[Chunk]) -> Iterator[AnyEvent]:
         """The part of an answer that this process has streamed and the reader lacks."""
@@ -91,13 +119,17 @@ class Follower:
                     self._seen_at = asyncio.get_running_loop().time()
                     yield event
 
-    def is_behind(self, event: Event) -> bool:
-        """Whether the log has entries before a live event that the reader lacks."""
-        return self.last < event.seq - event.durable
+    def lacks_before(self, event: Event) -> bool:
+        """Whether the reader lacks deltas before a live event of this process."""
+        return isinstance(event, Delta) and event.seq >= self.last and self._own.lacks_before(event)
 
     def has_gap(self, event: Event) -> bool:
-        """The same for a reader that began with its own run."""
-        return bool(self.last or self.elsewhere) and self.is_behind(event)
+        """Whether the log has entries before a live event of this process that the reader lacks.
+
+        A reader of a run begins with the run's first event, not with the log before it.
+        """
+        is_start = self._roots is not None and not self.last and not self.elsewhere
+        return not is_start and self.last < event.seq - event.durable
 
     async def remaining(self) -> AsyncIterator[AnyEvent]:
         """The end of the log, if other processes may have written it."""
@@ -135,7 +167,7 @@ class Follower:
                 if event.seq > head:
                     return
                 after = self._below[thread] = event.seq
-                if self._shows(event):
+                if self.follows(event.run):
                     self._partial(thread).committed(cast(AnyEvent, event))
                     yield copy_event(cast(AnyEvent, event))
 
@@ -157,7 +189,7 @@ class Follower:
 
     async def _is_ours(self, event: Event) -> bool:
         """Whether the store has the event's run: processes on another store may share the bus by mistake."""
-        if event.durable or not self._shows(event):
+        if event.durable or not self.follows(event.run):
             return False
         run = event.run
         if run.run_id not in self._known:
@@ -166,9 +198,6 @@ class Follower:
                 return False
             self._known.add(run.run_id)
         return True
-
-    def _shows(self, event: Event) -> bool:
-        return self._roots is None or event.run.root_run_id in self._roots
 
     def _partial(self, thread: str) -> PartialAnswer:
         return self._partials.setdefault(thread, PartialAnswer())
@@ -188,7 +217,7 @@ class Follower:
                 if waiting or (until is not None and event.seq > until):
                     return
                 after = self.last = event.seq
-                if self._shows(event):
+                if self.follows(event.run):
                     partial.committed(cast(AnyEvent, event))
                     yield copy_event(cast(AnyEvent, event))
 
@@ -201,7 +230,7 @@ class Follower:
             partial.run = stored.run.identity if stored is not None and stored.run is not None else None
         if waiting:
             return
-        if partial.run is not None and (self._roots is None or partial.run.root_run_id in self._roots):
+        if partial.run is not None and self.follows(partial.run):
             last = self.last if thread == self._thread else self._below.get(thread, 0)
             for event in partial.grown(chunks, last, self._env.clock.now()):
                 yield event

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Generic
 
 from msgspec import Struct
 
-from ..dispatch import RunResult, cancel, cancel_task, find_task, wait_for_run
+from ..dispatch import RunResult, await_run, cancel, cancel_task, find_task
 from ..types.content import require_text
 from ..types.events import AnyEvent
+from ..types.generics import Output
 from ..types.runs import TaskRecord
 from .events import thread_events
 from .scope import Scope
@@ -17,17 +18,20 @@ from .scope import Scope
 __all__ = ["RunHandle", "TaskHandle"]
 
 
-class RunHandle(Struct, frozen=True, eq=False):
+class RunHandle(Struct, Generic[Output], frozen=True, eq=False):
     """A started run."""
 
     run_id: str
     thread_id: str
     _scope: Scope
 
-    async def result(self) -> RunResult:
-        """Wait until the run waits or is done, whichever process executes it."""
+    async def result(self, *, check: bool = True) -> RunResult[Output]:
+        """Wait until the run waits or is done, whichever process executes it.
+
+        Raises `RunFailed` if the run failed; with `check=False` the result says so.
+        """
         self._scope.bind()
-        return await wait_for_run(self._scope.dispatch, self.run_id)
+        return await await_run(self._scope.dispatch, self.run_id, check=check)
 
     async def cancel(self, reason: str = "cancelled by request") -> bool:
         """Cancel the run with everything below it; False if it was done before."""
@@ -52,20 +56,21 @@ class TaskHandle(Struct, frozen=True, eq=False):
         self._scope.bind()
         return await find_task(self._scope.env.store, self.id)
 
-    async def result(self) -> RunResult:
-        """Wait until the task is done or waits for a person, whichever process executes it."""
-        task = await self.record()
-        await self._scope.dispatch.start_if_due(task.target_thread)
-        return await wait_for_run(self._scope.dispatch, task.target)
+    async def result(self, *, check: bool = True) -> RunResult[Any]:
+        """Wait until the task is done or waits for a person, whichever process executes it.
+
+        Raises `RunFailed` if the task failed; with `check=False` the result says so.
+        """
+        task, dispatch = await self.record(), self._scope.dispatch
+        await dispatch.start_if_due(task.target_thread)
+        return await await_run(dispatch, task.target, check=check)
 
     async def value(self) -> Any:
-        """Wait for the task's value: a function's return value, or an agent's typed output or text. Raises
-        `RunFailed` if it failed."""
+        """Wait for the task's value: a function's return value, or an agent's output. Raises `RunFailed` if it
+        failed, was stopped or cancelled."""
         task, result = await self.record(), await self.result()
         result.raise_for_failure()
-        if task.function is not None:
-            return result.raw
-        return result.text if result.output is None else result.output
+        return result.output if task.function is None else result.raw
 
     async def cancel(self, reason: str = "cancelled by request") -> bool:
         """Cancel the task with everything below it; False if it was done before."""

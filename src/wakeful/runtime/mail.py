@@ -9,6 +9,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from ..errors import Conflict, UnknownMessage
+from ..errors.arguments import checked_methods
 from ..messaging import PendingInput, dead_letters, drop, edit, move, pending, retract
 from ..stores import Commit, Relay, RelayStatus
 from ..types.mail import DeadLetter
@@ -26,6 +27,7 @@ from .scope import Scope
 __all__ = ["Mail"]
 
 
+@checked_methods("runtime.mail")
 class Mail:
     """`runtime.mail`: pending input and outgoing messages of one tenant."""
 

@@ -13,6 +13,7 @@ from ..types.events import (
     Delta,
     MessageAdded,
     ReasoningDelta,
+    RunStart,
     StepStart,
     StreamReset,
     TextDelta,
@@ -35,7 +36,8 @@ class PartialAnswer:
     """
 
     def __init__(self, left_at: tuple[int, int] | None = None) -> None:
-        # The attempt and the offset in it, if the reader left in the middle of an answer.
+        # The attempt and the text offset of the reader, until the answer continues there. Offset 0: the reader may
+        # have pieces that can't be continued, so a reset comes before the next one.
         self.left_at = left_at
         self.run: Identity | None = None
         self._answer: tuple[str, int] | None = None
@@ -52,13 +54,22 @@ class PartialAnswer:
         return bool(self._early)
 
     def committed(self, event: AnyEvent) -> None:
-        """Record a log entry: an answer in the log is no longer streamed."""
+        """Record a log entry: an answer in the log is no longer streamed, and an activation streams its own."""
         self._catch_up()
         self.run = event.run
-        if isinstance(event, MessageAdded | StepStart):
-            self.left_at = None
-        if isinstance(event, MessageAdded) and self._answer is not None and event.message.id == self._answer[0]:
-            self._answer = None
+        match event:
+            case StepStart():
+                self.left_at = None
+            case MessageAdded(message=message) if message.role == "assistant":
+                self.left_at = None
+                if self._answer is not None and message.id == self._answer[0]:
+                    self._answer = None
+            case RunStart() if self.left_at is not None:
+                self.left_at = (self.left_at[0], 0)
+            case RunStart() if self._answer is not None and self._has_pieces():
+                self.left_at = (self._answer[1], 0)
+            case _:
+                pass
 
     def grown(self, chunks: Sequence[Chunk], seq: int, now: int) -> Iterator[AnyEvent]:
         """The pieces in checkpoints that the reader lacks, after a reset if the answer restarted."""
@@ -69,6 +80,8 @@ class PartialAnswer:
         answer = (chunks[-1].message_id, chunks[-1].attempt)
         if self.left_at is not None:
             yield from self._return(answer, chunks, run, seq, now)
+        if self.left_at is not None:
+            return
         yield from self._turn_to(answer, self._answer is None or answer > self._answer, run, seq, now)
         for chunk in chunks:
             if (chunk.message_id, chunk.attempt) == self._answer and chunk.kind != "part":
@@ -78,12 +91,12 @@ class PartialAnswer:
     def take(self, piece: Delta) -> Iterator[AnyEvent]:
         """The pieces that can be yielded after this one arrived."""
         self._catch_up()
+        answer = (piece.message_id, piece.attempt)
         if self.left_at is not None:
             if piece.offset:
                 self._keep(cast(_Piece, piece))
                 return
-            yield self._reset(piece.run, piece.seq, piece.at, piece.message_id)
-        answer = (piece.message_id, piece.attempt)
+            yield self._reset(answer, piece.run, piece.seq, piece.at)
         newer = self._answer is None or (piece.seq, *answer) > (self._seq, *self._answer)
         yield from self._turn_to(answer, newer, piece.run, piece.seq, piece.at)
         self._seq = max(self._seq, piece.seq)
@@ -92,29 +105,44 @@ class PartialAnswer:
 
     def withdraw(self, reset: StreamReset) -> Iterator[AnyEvent]:
         """Withdraw the pieces of an attempt."""
-        self._catch_up()
-        self.left_at = None
         answer = (reset.message_id, reset.attempt)
-        if self._answer is None or (answer >= self._answer and not self._withdrawn):
-            self._begin(answer)
-            self._withdrawn = True
+        self._catch_up()
+        if self.left_at is not None or self._answer is None or (answer >= self._answer and not self._withdrawn):
+            self.withdrawn(reset)
             yield reset
+
+    def withdrawn(self, reset: StreamReset) -> None:
+        """Record a yielded reset."""
+        self._catch_up()
+        self._begin((reset.message_id, reset.attempt))
+        self.left_at, self._withdrawn = None, True
+
+    def lacks_before(self, piece: Delta) -> bool:
+        """Whether the reader lacks pieces of this process before this one."""
+        newest = self._newest
+        if newest is not None and _continues(newest, piece):
+            return piece.offset > newest.offset + len(newest.delta)
+        self._catch_up()
+        is_new = self.left_at is not None or self._answer != (piece.message_id, piece.attempt)
+        return piece.offset > (0 if is_new else self._shown.get(_piece_key(cast(_Piece, piece)), 0))
 
     def seen(self, piece: Delta) -> StreamReset | None:
         """Record a yielded piece of this process; text lazily, as it comes in many pieces.
 
         Returns a reset to yield first, if one is needed.
         """
-        reset = None
-        if self.left_at is not None:
-            reset = self._reset(piece.run, piece.seq, piece.at, piece.message_id)
-        if type(piece) is not TextDelta:
-            self._catch_up()
+        newest = self._newest
+        if newest is not None and _continues(newest, piece):
+            self._newest = cast(TextDelta, piece)
+            return None
+        self._catch_up()
+        reset, answer = None, (piece.message_id, piece.attempt)
+        if self.left_at is not None or (self._answer not in (None, answer) and self._has_pieces()):
+            reset = self._reset(answer, piece.run, piece.seq, piece.at)
+        if type(piece) is TextDelta:
+            self._newest = piece
+        else:
             self._note(cast(_Piece, piece))
-            return reset
-        newest, self._newest = self._newest, piece
-        if newest is not None and (newest.message_id, newest.attempt) != (piece.message_id, piece.attempt):
-            self._note(newest)
         return reset
 
     def _catch_up(self) -> None:
@@ -133,29 +161,39 @@ class PartialAnswer:
     ) -> Iterator[AnyEvent]:
         if not newer or answer == self._answer:
             return
-        if self._answer is not None and not self._withdrawn and self._shown:
+        if self._answer is not None and self._has_pieces():
             yield StreamReset(run, seq, at, *self._answer, "the answer was begun anew")
         self._begin(answer)
 
     def _return(
         self, answer: tuple[str, int], chunks: Sequence[Chunk], run: Identity, seq: int, now: int
     ) -> Iterator[AnyEvent]:
-        """Continue at the reader's position. An answer of more than text, or a restarted one, is yielded from its
-        beginning: the cursor doesn't say which pieces of it the reader has."""
+        """Continue at the reader's position, once the checkpoints reach it. An answer of more than text, or a
+        restarted one, is yielded from its beginning: the cursor doesn't say which pieces of it the reader has."""
         attempt, offset = self.left_at or (0, 0)
-        early = self._early
-        self._begin(answer)
-        self._early = early
-        if attempt == answer[1] and all(chunk.kind == "text" for chunk in chunks):
+        is_same = attempt == answer[1] and offset > 0 and all(chunk.kind == "text" for chunk in chunks)
+        if is_same and chunks[-1].offset + len(chunks[-1].delta) < offset:
+            return
+        early = [piece for piece in self._early if (piece.message_id, piece.attempt) == answer]
+        if is_same:
+            self._begin(answer)
             self._shown[TextDelta.__name__, None] = offset
             self.left_at = None
         else:
-            yield self._reset(run, seq, now, answer[0])
+            yield self._reset(answer, run, seq, now)
+        self._early = early
 
-    def _reset(self, run: Identity, seq: int, at: int, message_id: str) -> StreamReset:
-        """A reset of the pieces that the reader has."""
-        (attempt, _), self.left_at = self.left_at or (0, 0), None
-        return StreamReset(run, seq, at, message_id, attempt, "the answer is shown from its beginning")
+    def _has_pieces(self) -> bool:
+        """Whether the reader has pieces of an answer that weren't withdrawn."""
+        return bool(self._shown) and not self._withdrawn
+
+    def _reset(self, answer: tuple[str, int], run: Identity, seq: int, at: int) -> StreamReset:
+        """Begin an answer with a reset of the pieces that the reader has."""
+        attempt = 0 if self.left_at is None else self.left_at[0]
+        withdrawn = self._answer or (answer[0], attempt)
+        self._begin(answer)
+        self.left_at = None
+        return StreamReset(run, seq, at, *withdrawn, "the answer is shown from its beginning")
 
     def _begin(self, answer: tuple[str, int]) -> None:
         self._answer, self._shown, self._early, self._withdrawn = answer, {}, [], False
@@ -178,6 +216,11 @@ class PartialAnswer:
         early, self._early = self._early, []
         for piece in early:
             yield from self._show(piece)
+
+
+def _continues(newest: TextDelta, piece: Delta) -> bool:
+    is_same = newest.message_id == piece.message_id and newest.attempt == piece.attempt
+    return is_same and type(piece) is TextDelta
 
 
 def _piece_key(piece: _Piece) -> tuple[str, str | None]:

@@ -12,6 +12,7 @@ from ..state import AnyKey
 from ..tools import ClientTool
 from ..types.content import Content
 from ..types.ids import new_id
+from ..types.inbox import Request
 from ..types.requests import ModelSettings
 from ..types.runs import Principal, RunOptions
 from .arguments import (
@@ -39,15 +40,16 @@ def input_for(registry: Registry, target: Any, given: Any) -> Any:
 
 def new_run(
     registry: Registry,
-    agent: str | Agent,
+    agent: str | Agent[Any],
     input: Input,
     thread: str | None,
     principal: Principal | None = None,
     settings: ModelSettings | None = None,
     client_tools: Sequence[ClientTool] = (),
     state: Mapping[AnyKey, Any] | None = None,
-    request_id: str | None = None,
+    request_id: str | Request | None = None,
     message_id: str | None = None,
+    message_digest: str | None = None,
 ) -> NewRun:
     """Check a request for a run, and assign it an id; without a thread, the thread's id is that of the run."""
     agent_id = agent.id if isinstance(agent, Agent) else agent
@@ -70,11 +72,11 @@ def new_run(
         run_id=run_id,
         thread_id=run_id if thread is None else check_thread_id(thread),
         agent_id=agent_id,
-        message=make_message(content, principal, message_id),
+        message=make_message(content, principal, message_id, message_digest),
         principal=principal,
         options=options,
         seed=_initial_state(registry, state) if state else {},
-        request_id=None if request_id is None else check_request_id(request_id),
+        request=None if request_id is None else check_request_id(request_id),
     )
 
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..dispatch import ParkedProblem, RunResult, parked_problems, retry, set_paused, stored_result
+from ..dispatch import (
+    ParkedProblem,
+    RunResult,
+    check_parked,
+    check_result,
+    retry,
+    set_paused,
+    stored_result,
+)
 from ..errors import UnknownRun
+from ..errors.arguments import checked_methods
 from ..stores import Store
+from ..types.calls import Call
 from ..types.copies import copy_mutable
-from ..types.runs import Call, RunRecord, RunStatus, TaskRecord
-from .arguments import check_choice, check_count, check_id, check_ids
+from ..types.inbox import Request
+from ..types.runs import ErrorDetail, RunRecord, RunStatus, TaskRecord
+from .arguments import check_choice, check_count, check_id, check_ids, check_request_id
 from .scope import Scope
 
-__all__ = ["Ledger", "RunTree", "Runs"]
+__all__ = ["Ledger", "RunTree", "Runs", "find_run", "shown"]
 
 # The most runs that a tree shows.
 MAX_TREE = 10_000
@@ -39,6 +51,7 @@ class RunTree(Struct, frozen=True):
     children: tuple[RunTree, ...] = ()
 
 
+@checked_methods("runtime.runs")
 class Runs:
     """`runtime.runs`: the runs of one tenant."""
 
@@ -47,7 +60,7 @@ class Runs:
 
     async def get(self, run_id: str) -> RunRecord:
         """A run's record; raises `UnknownRun`."""
-        return copy_mutable(await find_run(self._scope.store, run_id))
+        return shown(await find_run(self._scope.store, run_id))
 
     async def list(
         self,
@@ -55,20 +68,29 @@ class Runs:
         thread: str | None = None,
         status: RunStatus | None = None,
         agent: str | None = None,
+        principal: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[RunRecord]:
-        """Run records, newest first. Pass the last run's id as `before` for the next page."""
+        """Run records, newest first; `principal` is the id of their principal. Pass the last run's id as `before`
+        for the next page."""
         check_choice(status, get_args(RunStatus), "status")
-        check_ids(thread=thread, agent=agent, run=before)
+        check_ids(thread=thread, agent=agent, principal=principal, run=before)
         limit = check_count(limit, "limit") or 100
         found = await self._scope.store.runs(
-            thread_id=thread, status=status, agent_id=agent, before=before, limit=limit
+            thread_id=thread, status=status, agent_id=agent, principal=principal, before=before, limit=limit
         )
-        return copy_mutable(found)
+        return [shown(run) for run in found]
 
-    async def result(self, run_id: str) -> RunResult:
-        """A run's result so far, without waiting for more."""
+    async def errors(self, run_id: str) -> Sequence[ErrorDetail]:
+        """The texts of a run's unexpected exceptions, at most the last 16, for operators.
+
+        The model, events, exports and remote callers have only their references.
+        """
+        return (await find_run(self._scope.store, run_id)).errors
+
+    async def result(self, run_id: str) -> RunResult[Any]:
+        """A run's result so far, without waiting for more; of a failed run, too."""
         self._scope.shared.check_open()
         return await stored_result(self._scope.dispatch, check_id(run_id, "run"))
 
@@ -102,13 +124,20 @@ class Runs:
         children: dict[str | None, list[RunTree]] = {}
         for run, task, above_id in reversed(order.values()):
             below = tuple(reversed(children.pop(run.id, ())))
-            children.setdefault(above_id, []).append(RunTree(copy_mutable(run), task, below))
+            children.setdefault(above_id, []).append(RunTree(shown(run), task, below))
         return children[None][0]
 
-    async def retry(self, run_id: str) -> RunResult:
-        """Continue a failed run from its last committed step; also puts a dead dispatch back."""
+    async def retry(
+        self, run_id: str, *, request_id: str | Request | None = None, check: bool = True
+    ) -> RunResult[Any]:
+        """Continue a failed run from its last committed step; also puts a dead dispatch back.
+
+        Repeating a `request_id` retries nothing, and returns the run's result. Raises `RunFailed` if it fails
+        again; with `check=False` the result says so.
+        """
         self._scope.bind()
-        return await retry(self._scope.dispatch, check_id(run_id, "run"))
+        result = await retry(self._scope.dispatch, check_id(run_id, "run"), check_request_id(request_id))
+        return await check_result(self._scope.dispatch, result, check=check)
 
     async def pause(self, run_id: str) -> bool:
         """Pause a run at its next step, whichever process executes it. It waits, and holds nothing, until
@@ -123,7 +152,12 @@ class Runs:
 
     async def check_parked(self, store: Store | None = None) -> Sequence[ParkedProblem]:
         """The waiting runs that this runtime's code can't continue, and why; of its store or of another one."""
-        return await parked_problems(self._scope.env.registry, self._scope.store if store is None else store)
+        return await check_parked(self._scope.env.registry, self._scope.store if store is None else store)
+
+
+def shown(run: RunRecord) -> RunRecord:
+    """A copy of a record without the texts that are for operators."""
+    return copy_mutable(replace(run, errors=()) if run.errors else run)
 
 
 async def find_run(store: Store, run_id: str) -> RunRecord:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
 from ..agents import Agent, Registry, ToolLike
-from ..backends.entry import abort_remote, backend_problems, build_backend, execute_remote
+from ..backends.entry import BackendCatalog, abort_remote, execute_remote, poll_remote
 from ..bus import Bus
 from ..clock import Clock, SystemClock
 from ..delegation import delegation_tools, tools_inside_tasks
@@ -23,7 +24,7 @@ from ..plugins import Plugin
 from ..state import AnyKey
 from ..stores import Retention, Store, open_store
 from ..tasks import FunctionTask, TaskRegistry
-from ..tools import ToolThreads
+from ..tools import Dependencies, ToolThreads
 from ..types.limits import Capacity
 from .agent_fields import check_agents
 from .arguments import check_backends, check_ids, check_instance, check_options, check_table, check_transports
@@ -56,6 +57,8 @@ class Runtime(TenantRuntime):
     - `store` is a file's path, a database's URL or a Store; by default threads live in memory. `bus` is a URL or a
       Bus that carries wake-ups and live events between processes on one store. With `execute=False` runs are left
       to other processes; `capacity` limits the work of this one.
+    - `deps` is an object of the process, such as its clients and pools: `ctx.deps` of tools, hooks and tasks. It
+      is never stored, and stays the caller's to close.
     - `transports` deliver messages to addresses outside the store that begin with the transport's name and a
       colon; `delivery` sets their retries.
 
@@ -66,7 +69,7 @@ class Runtime(TenantRuntime):
     @checked
     def __init__(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Agent[Any]],
         *,
         tools: Sequence[ToolLike] = (),
         plugins: Sequence[Plugin] = (),
@@ -86,6 +89,7 @@ class Runtime(TenantRuntime):
         delivery: DeliveryPolicy = DELIVERY,
         bus: Bus | str | None = None,
         capacity: Capacity | None = None,
+        deps: Any = None,
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or not cancel_grace >= 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
@@ -104,6 +108,7 @@ class Runtime(TenantRuntime):
         carried, factories = check_transports(transports), check_backends(backends)
         clock, threads = clock or SystemClock(), ToolThreads()
         task_registry = TaskRegistry(tasks, clock, threads, cancel_grace)
+        given = Dependencies(deps)
         registry = Registry(
             check_agents(agents),
             tools=tools,
@@ -116,10 +121,10 @@ class Runtime(TenantRuntime):
             delegation=delegation_tools,
             inside_tasks=[*tools_inside_tasks(), *send_tools()],
             messaging=lambda agent: messaging_tools(agent, carried),
-            build_backend=lambda config: build_backend(config, factories),
-            check_backend=backend_problems,
+            backends=BackendCatalog(factories),
             internal=task_registry.agents,
-            problems=task_registry.problems,
+            problems=[*task_registry.problems, *(task_registry.deps_problems(deps) if execute else ())],
+            deps=given if execute else None,
         )
         check_instance(capacity, Capacity, "capacity")
         check_instance(retry, RetryPolicy, "retry")
@@ -133,9 +138,11 @@ class Runtime(TenantRuntime):
             ChildRuns(lambda: self._scope.dispatch, task_registry),
             execute_remote,
             abort_remote,
+            poll_remote,
             Mailer(registry, carried, lambda: shared.courier.look()),
             Watches(clock),
             retry or RetryPolicy(),
+            given,
         )
         shared = connect(
             env,
@@ -170,6 +177,16 @@ class Runtime(TenantRuntime):
             found = self._tenants[name] = TenantRuntime(self._scope.shared.scope(name))
         return found
 
+    @contextmanager
+    def override(self, *, deps: Any) -> Generator[None]:
+        """Give other dependencies, of any type, to the code that starts inside the block. For tests."""
+        given = self._scope.shared.env.deps
+        before, given.value = given.value, deps
+        try:
+            yield
+        finally:
+            given.value = before
+
     def as_worker(
         self,
         *,
@@ -191,6 +208,10 @@ class Runtime(TenantRuntime):
             raise UsageError("a worker of no agents would claim nothing: name some, or leave it out for all")
         if unknown := [agent for agent in agents or () if agent not in known]:
             raise UnknownAgent(f"no agent {unknown[0]!r} (known: {', '.join(sorted(known))})")
+        if execute and not shared.execute:
+            value = shared.env.deps.value
+            if problems := [*registry.deps_problems(value), *task_registry.deps_problems(value)]:
+                raise ConfigurationError(problems)
         env = replace(
             shared.env if store is None else replace(shared.env, store=open_store(store)),
             mailer=Mailer(registry, shared.transports, lambda: new.courier.look()),

@@ -10,12 +10,14 @@ from ..agents import Agent
 from ..clock import Clock
 from ..dispatch import child_of, put_schedule, remove_schedule, schedules
 from ..errors import InvalidArguments, UsageError
+from ..errors.arguments import checked_methods
 from ..tasks import Cron, Schedule
 from ..tasks.schedule import Missed
 from ..tools import SpawnRequest
 from ..tools.checks import close_on_error, merge_arguments, to_seconds
+from ..types.inbox import Request
 from ..types.runs import Principal
-from .arguments import check_instance, check_thread_id, make_message, parse_time
+from .arguments import check_instance, check_request_id, check_thread_id, make_message, parse_time
 from .requests import Input, input_for
 from .scope import Scope
 
@@ -24,6 +26,7 @@ __all__ = ["Schedules"]
 MAX_NAME_BYTES = 64
 
 
+@checked_methods("runtime.schedules")
 class Schedules:
     """`runtime.schedules`: the schedules of one tenant."""
 
@@ -49,14 +52,17 @@ class Schedules:
         thread: str | None = None,
         principal: Principal | None = None,
         arguments: Mapping[str, Any] | None = None,
+        request_id: str | Request | None = None,
     ) -> Schedule:
         """Start an agent's run or a function at the times of a `cron` expression, once `at` a time, or once after
         a `delay`; see `Schedule`.
 
         A schedule stays until it is deleted. Putting an equal one changes nothing, and doesn't restart its
-        `delay`; another one of the same name replaces it.
+        `delay`; another one of the same name replaces it. Repeating a `request_id` changes nothing, and returns
+        the present schedule.
         """
         scope = self._scope
+        repeatable = check_request_id(request_id)
         with close_on_error(target):
             scope.bind()
             if missed not in get_args(Missed):
@@ -89,7 +95,7 @@ class Schedules:
                 principal,
                 delay=later,
             )
-        return await put_schedule(scope.dispatch, found)
+        return await put_schedule(scope.dispatch, found, repeatable)
 
     async def list(self) -> Sequence[Schedule]:
         """All schedules by name, with their last and next times."""

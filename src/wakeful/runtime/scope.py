@@ -66,7 +66,7 @@ class Shared(Struct, eq=False, weakref=True):
 
     @property
     def abandoned(self) -> int:
-        """Tool calls that were told to stop, didn't, and still run: tasks and threads."""
+        """Tool calls that ignored their cancellation and still run: tasks and threads."""
         return len(self.env.abandoned) + self.env.threads.abandoned
 
     def check_open(self) -> None:

@@ -8,9 +8,11 @@ from typing import Any, get_args
 from ..agents import Agent
 from ..dispatch import cancel_task, child_of, find_task, spawn, tasks_of
 from ..errors import InvalidArguments
+from ..errors.arguments import checked_methods
 from ..tools import SpawnRequest
 from ..tools.checks import check_task, close_on_error, merge_arguments
 from ..types.content import require_text
+from ..types.inbox import Request
 from ..types.runs import Principal, TaskRecord, TaskStatus, TaskWake
 from .arguments import check_choice, check_id, check_instance, check_request_id, check_thread_id, make_message
 from .handles import TaskHandle
@@ -20,6 +22,7 @@ from .scope import Scope
 __all__ = ["Tasks"]
 
 
+@checked_methods("runtime.tasks")
 class Tasks:
     """`runtime.tasks`: the background tasks of one tenant."""
 
@@ -35,7 +38,7 @@ class Tasks:
         name: str | None = None,
         wake: TaskWake = "inbox",
         principal: Principal | None = None,
-        request_id: str | None = None,
+        request_id: str | Request | None = None,
         arguments: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> TaskHandle:

@@ -10,27 +10,42 @@ from typing import Any, Self, get_args
 from msgspec.structs import replace
 
 from ..agents import Agent
-from ..dispatch import NewRun, RunResult, cancel, item_of, resume, run_new, send, wait_for_run
+from ..dispatch import (
+    Caller,
+    NewRun,
+    RunResult,
+    await_run,
+    cancel,
+    check_result,
+    first_item,
+    item_of,
+    resume,
+    run_new,
+    send,
+)
 from ..errors import UsageError
-from ..errors.arguments import refuse_unknown_options
+from ..errors.arguments import checked_methods, refuse_unknown_options
 from ..state import AnyKey
-from ..stores import Store
+from ..stores import Store, UsageKey, UsageRow
 from ..tools import ClientTool
 from ..types.content import require_text
 from ..types.events import AnyEvent
+from ..types.generics import RunOutput
 from ..types.ids import new_id
-from ..types.inbox import InboxItem, InputItem, InputPolicy
+from ..types.inbox import InboxItem, InputItem, InputPolicy, Request
 from ..types.mail import Receipt
 from ..types.requests import ModelSettings
-from ..types.runs import PRIORITY, Principal
+from ..types.runs import PRIORITY, Author, Principal
 from ..types.tickets import Decision
 from .agents import Agents
 from .arguments import (
+    check_author,
     check_choice,
     check_id,
     check_priority,
     check_request_id,
     check_thread_id,
+    check_usage_keys,
     make_decisions,
     make_message,
     parse_time,
@@ -51,6 +66,7 @@ from .workers import Workers
 __all__ = ["TenantRuntime"]
 
 
+@checked_methods("Runtime")
 class TenantRuntime:
     """Runs agents for one tenant. `Runtime.tenant(name)` returns it; it reaches no other tenant.
 
@@ -98,7 +114,7 @@ class TenantRuntime:
 
     async def run(
         self,
-        agent: str | Agent,
+        agent: str | Agent[RunOutput],
         input: Input,
         *,
         thread: str | None = None,
@@ -106,9 +122,13 @@ class TenantRuntime:
         settings: ModelSettings | None = None,
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
-        request_id: str | None = None,
-    ) -> RunResult:
+        request_id: str | Request | None = None,
+        check: bool = True,
+    ) -> RunResult[RunOutput]:
         """Run an agent on a thread, a new one by default, until the run waits or is done.
+
+        Raises `RunFailed` if the run failed; with `check=False` the result says so. A run that waits, or was
+        stopped, cancelled or blocked, is returned.
 
         A thread has one open run. If another run is active, this one queues behind it. A run that waits for an
         answer is superseded; a run that waits for tasks gets the input. With a `request_id` the call can be
@@ -119,11 +139,13 @@ class TenantRuntime:
         new = new_run(
             scope.env.registry, agent, input, thread, principal, settings, client_tools, state, request_id
         )
-        return await run_new(scope.dispatch, new, fresh=thread is None)
+        with Caller(scope.dispatch) as caller:
+            result = await run_new(scope.dispatch, new, fresh=thread is None, opened=caller.opened)
+        return await check_result(scope.dispatch, result, check=check)
 
     async def start(
         self,
-        agent: str | Agent,
+        agent: str | Agent[RunOutput],
         input: Input,
         *,
         thread: str | None = None,
@@ -131,16 +153,18 @@ class TenantRuntime:
         settings: ModelSettings | None = None,
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
-        request_id: str | None = None,
+        request_id: str | Request | None = None,
         message_id: str | None = None,
+        message_digest: str | None = None,
         delay: float | None = None,
         at: datetime | None = None,
         priority: int = PRIORITY,
-    ) -> RunHandle:
+    ) -> RunHandle[RunOutput]:
         """Start a run as `run` does, and return once it is in the store; it continues in the background.
 
         With a `delay` in seconds or a time `at` it starts then, in a process that serves the store. Workers claim
-        runs of a lower `priority` (0 to 255) first. `message_id` is the sender's own id of the message.
+        runs of a lower `priority` (0 to 255) first. `message_id` is the sender's own id of the message, and
+        `message_digest` a hash of it: both are kept in the message's `producer`.
         """
         scope, dispatch = self._scope, self._scope.dispatch
         scope.bind()
@@ -155,10 +179,11 @@ class TenantRuntime:
             state,
             request_id,
             message_id,
+            message_digest,
         )
         if delay is not None or at is not None or priority != PRIORITY:
             new = replace(new, at=parse_time(delay, at, scope.env.clock.now()), priority=check_priority(priority))
-        first = None if new.request_id is None else await scope.store.item(new.request_id)
+        first = await first_item(scope.store, new.request)
         if first is not None and first.status != "pending":
             return _handle(scope, new, first)
         run_id = new.run_id
@@ -169,13 +194,13 @@ class TenantRuntime:
             await dispatch.check_room()
             await dispatch.deliver(item_of(new, "queue"))
             dispatch.worker.look()
-        if new.request_id is not None:  # A concurrent call with the same id may have been first.
-            first = await scope.store.item(new.request_id)
+        # A concurrent call with the same id may have been first.
+        first = await first_item(scope.store, new.request)
         return _handle(scope, replace(new, run_id=run_id), first)
 
     def stream(
         self,
-        agent: str | Agent,
+        agent: str | Agent[Any],
         input: Input,
         *,
         thread: str | None = None,
@@ -183,16 +208,19 @@ class TenantRuntime:
         settings: ModelSettings | None = None,
         client_tools: Sequence[ClientTool] = (),
         state: Mapping[AnyKey, Any] | None = None,
+        check: bool = True,
     ) -> AsyncIterator[AnyEvent]:
         """Run an agent and yield its events, and those of the runs below it, as they happen.
 
-        The run continues if you leave the stream; `events` reads on, `cancel` stops the run.
+        If the run failed, the stream raises `RunFailed` after its last event, unless `check` is False. The run
+        continues if you leave the stream; `events` reads on, `cancel` stops the run.
         """
         registry = self._scope.env.registry
         return run_events(
             self._scope,
             lambda: new_run(registry, agent, input, thread, principal, settings, client_tools, state),
             fresh=thread is None,
+            check=check,
         )
 
     async def resume(
@@ -201,27 +229,31 @@ class TenantRuntime:
         *decisions: Decision,
         answers: Mapping[str, Any] | None = None,
         message: Input | None = None,
-        principal: Principal | None = None,
-        request_id: str | None = None,
+        principal: Principal | Author | None = None,
+        request_id: str | Request | None = None,
         message_id: str | None = None,
-    ) -> RunResult:
+        check: bool = True,
+    ) -> RunResult[Any]:
         """Answer a waiting run's tickets and continue it; its other tickets stay open.
 
         `answers` maps ticket or call ids to values. A `message` beside them is shown to the run at its next
         step; `message_id` is the sender's own id of it. If one decision is refused, nothing is written. Repeating
-        a decision or a `request_id` has no effect.
+        a decision or a `request_id` has no effect. With a `principal` its rights are checked, as
+        `tickets.answer` does. Raises `RunFailed` as `run` does.
         """
         self._scope.bind()
-        known = check_request_id(request_id)
-        given, beside = make_decisions(decisions, answers, principal, known), None
+        known, author = check_request_id(request_id), check_author(principal)
+        given, beside = make_decisions(decisions, answers, author, known), None
+        speaker = None if author is None else author.principal
         if message is not None:
-            item_id = new_id() if known is None else f"{known}:message"
-            content = make_message(message, principal, message_id)
+            item_id = new_id() if known is None else f"{known.id}:message"
+            content = make_message(message, speaker, message_id)
             # The thread is that of the run.
             beside = InputItem(
-                id=item_id, thread_id="", message=content, principal=principal, run_id=new_id(), policy="steer"
+                id=item_id, thread_id="", message=content, principal=speaker, run_id=new_id(), policy="steer"
             )
-        return await resume(self._scope.dispatch, check_id(run_id, "run"), given, beside)
+        result = await resume(self._scope.dispatch, check_id(run_id, "run"), given, author, beside)
+        return await check_result(self._scope.dispatch, result, check=check)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> bool:
         """Cancel a run with everything below it, and wait until that has ended; False if it was done before."""
@@ -229,21 +261,21 @@ class TenantRuntime:
         reason = require_text(reason, "the reason to cancel")
         return await cancel(self._scope.dispatch, check_id(run_id, "run"), reason)
 
-    async def wait(self, run_id: str) -> RunResult:
-        """Wait until a run waits or is done, whichever process executes it."""
+    async def wait(self, run_id: str, *, check: bool = True) -> RunResult[Any]:
+        """Wait until a run waits or is done, whichever process executes it. Raises `RunFailed` as `run` does."""
         self._scope.bind()
         await find_run(self._scope.store, run_id)
-        return await wait_for_run(self._scope.dispatch, run_id)
+        return await await_run(self._scope.dispatch, run_id, check=check)
 
     async def send(
         self,
         thread: str,
         input: Input,
         *,
-        agent: str | Agent | None = None,
+        agent: str | Agent[Any] | None = None,
         policy: InputPolicy | None = None,
         principal: Principal | None = None,
-        request_id: str | None = None,
+        request_id: str | Request | None = None,
         at: datetime | None = None,
         priority: int = PRIORITY,
     ) -> Receipt:
@@ -283,14 +315,30 @@ class TenantRuntime:
         """
         return thread_events(self._scope, thread, after=after, follow=follow, snapshot=snapshot)
 
-    def run_sync(self, agent: str | Agent, input: Input, **options: Any) -> RunResult:
+    async def usage(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: Sequence[UsageKey] = ("agent", "model", "day"),
+    ) -> Sequence[UsageRow]:
+        """Requests to models, their tokens, cost, latency and errors, summed by agent, model and day in UTC.
+
+        Counts requests that ended at `since` or later and before `until`. Rows are in the order of their keys;
+        with `by=()` there is one row, or none without requests. Threads that were deleted still count.
+        """
+        keys = check_usage_keys(by)
+        start, end = parse_time(None, since, 0), parse_time(None, until, 0)
+        return await self._scope.store.usage(keys, since=start, until=end)
+
+    def run_sync(self, agent: str | Agent[RunOutput], input: Input, **options: Any) -> RunResult[RunOutput]:
         """`run` for programs without an event loop; takes the same options."""
         shared = self._scope.shared
         shared.check_open()
         refuse_unknown_options(self.run, "run_sync", options)
         return shared.own_loop.run(shared, lambda: self.run(agent, input, **options), shared.env.grace)
 
-    def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult:
+    def resume_sync(self, run_id: str, *decisions: Decision, **options: Any) -> RunResult[Any]:
         """`resume` for programs without an event loop; takes the same options."""
         shared = self._scope.shared
         shared.check_open()
@@ -314,14 +362,9 @@ async def _begin(scope: Scope, new: NewRun, *, fresh: bool) -> str:
             dispatch.track(task)  # From here on its errors are logged.
 
 
-def _handle(scope: Scope, new: NewRun, first: InboxItem | None) -> RunHandle:
+def _handle(scope: Scope, new: NewRun, first: InboxItem | None) -> RunHandle[Any]:
     """The handle of a run, or of the run that an earlier call with the same request id started."""
     run_id, thread_id = new.run_id, new.thread_id
     if first is not None:
         run_id, thread_id = first.taken_by or first.run_id or run_id, first.thread_id
     return RunHandle(run_id, thread_id, scope)
-
-
-# A TypeError names the qualified name of its function. `Runtime` inherits the verbs, and is the class users know.
-for _verb in ("run", "start", "stream", "resume", "cancel", "wait", "send", "events", "run_sync", "resume_sync"):
-    getattr(TenantRuntime, _verb).__qualname__ = f"Runtime.{_verb}"

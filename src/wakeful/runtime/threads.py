@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, get_args
 
-from ..dispatch import delete_thread
+from ..dispatch import delete_thread, first_item
 from ..errors import InvalidInput, UnknownThread, UsageError
-from ..stores import About, ChildPolicy, Commit, Pruned, Retention, ThreadRecord
+from ..errors.arguments import checked_methods
+from ..stores import About, ChildPolicy, Commit, Pruned, Retention, Store, ThreadRecord
 from ..types.codec import encode
 from ..types.content import clean_text
 from ..types.copies import copy_mutable
 from ..types.ids import new_id
+from ..types.inbox import Request
 from ..types.messages import Message
 from .arguments import (
     check_choice,
@@ -19,17 +21,22 @@ from .arguments import (
     check_id,
     check_ids,
     check_instance,
+    check_request_id,
     check_retention,
     check_thread_id,
     parse_cursor,
 )
 from .events import read_state
 from .scope import Scope
-from .transfer import Lines, export_lines, import_lines
+from .thread_export import export_lines
+from .thread_import import Lines, import_lines
 
 __all__ = ["Threads"]
 
+_PAGE = 16  # Messages, and so calls of one answer, that are read at once.
 
+
+@checked_methods("runtime.threads")
 class Threads:
     """`runtime.threads`: the threads of one tenant."""
 
@@ -43,12 +50,15 @@ class Threads:
             raise UnknownThread(f"no thread {thread!r} in this store")
         return copy_mutable(found)
 
-    async def list(self, *, before: str | None = None, limit: int = 100) -> Sequence[ThreadRecord]:
-        """Threads, newest first, without those of delegated runs. Pass the last thread's id as `before` for the
-        next page."""
+    async def list(
+        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+    ) -> Sequence[ThreadRecord]:
+        """Threads, newest first, without those of delegated runs; `principal` is the id of the principal whose
+        input made them. Pass the last thread's id as `before` for the next page."""
         store = self._scope.store
-        check_ids(thread=before)
-        found = await store.threads(before=before, limit=check_count(limit, "limit") or 100)
+        check_ids(principal=principal, thread=before)
+        most = check_count(limit, "limit") or 100
+        found = await store.threads(principal=principal, before=before, limit=most)
         if before is not None and not found and await store.thread(before) is None:
             raise UnknownThread(
                 f"no thread {before!r} in this store to list older ones than; if it was deleted since the last "
@@ -89,20 +99,31 @@ class Threads:
             raise InvalidInput(f"the metadata of thread {thread!r} can't be kept as JSON: {error}") from error
         await self._scope.store.commit(Commit(thread, about=about))
 
-    async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:
+    async def fork(
+        self,
+        thread: str,
+        *,
+        at: int | None = None,
+        into: str | None = None,
+        request_id: str | Request | None = None,
+    ) -> str:
         """Make a new thread that shares the conversation up to the entry `at` (all of it by default) and the state
-        at that point; returns its id. To edit a message and run again, fork before the message and run."""
+        at that point; returns its id. To edit a message and run again, fork before the message and run.
+        Repeating a `request_id` makes nothing and returns the first thread."""
+        request = check_request_id(request_id)
         if at is not None and type(at) is not int:
             raise UsageError(f"at is the seq of an entry, such as message.seq, or None for all; not {at!r:.80}")
         record, store = await self.get(thread), self._scope.store
+        new = check_thread_id(into) if into is not None else new_id()
+        if await first_item(store, request) is not None:
+            return (await store.fork(thread, 0, new, request=request)).id
         at = record.head if at is None else at
-        if (open_calls := _unanswered(await store.messages(thread), at)) is not None:
+        if (open_calls := await _unanswered(store, thread, min(at, record.head))) is not None:
             raise UsageError(
                 f"thread {thread!r} can't be forked at {at}: the tool calls of message {open_calls} would have no "
                 f"results there; fork at {open_calls - 1}, or after their results"
             )
-        forked = await store.fork(thread, at, check_thread_id(into) if into is not None else new_id())
-        return forked.id
+        return (await store.fork(thread, at, new, request=request)).id
 
     async def delete(self, thread: str, *, children: ChildPolicy = "reject") -> int:
         """Delete a thread with everything it owns; returns the number of threads deleted.
@@ -134,13 +155,15 @@ class Threads:
         return await self._scope.store.prune(retention)
 
 
-def _unanswered(messages: Sequence[Message], at: int) -> int | None:
-    """The first message up to `at` with tool calls that have no results up to `at`."""
-    asked: dict[str, int] = {}
-    for message in messages:
-        if message.seq > at:
-            break
-        asked |= {call.id: message.seq for call in message.calls}
-        if message.reply is not None:
-            asked.pop(message.reply.call_id, None)
-    return min(asked.values(), default=None)
+async def _unanswered(store: Store, thread: str, at: int) -> int | None:
+    """The last answer up to `at`, if it has tool calls without results up to `at`. Those before it have theirs."""
+    answered: set[str] = set()
+    before = at + 1
+    while page := await store.messages(thread, before=before, newest=_PAGE):
+        for message in reversed(page):
+            if message.reply is not None:
+                answered.add(message.reply.call_id)
+            elif message.role == "assistant" and message.rewrites is None:
+                return None if all(call.id in answered for call in message.calls) else message.seq
+        before = page[0].seq
+    return None

@@ -1,24 +1,34 @@
-"""Tickets: list, answer and reassign the questions that runs wait on."""
+"""Tickets: list, answer, reassign and comment on the questions that runs wait on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
-from msgspec.structs import replace
+import msgspec
 
-from ..dispatch import RunResult, answer, reassign, submit_decision, threads_below
+from ..dispatch import (
+    LeftAnswer,
+    RunResult,
+    answer,
+    change_open_ticket,
+    check_result,
+    left_answer,
+    submit_decision,
+    threads_below,
+    withdraw,
+)
 from ..errors import InvalidDecision, UnknownTicket, UsageError
+from ..errors.arguments import checked_methods
 from ..types.content import clean_text, require_text
 from ..types.copies import copy_mutable
-from ..types.ids import new_id
-from ..types.runs import Principal
-from ..types.tickets import Decision, Ticket, TicketStatus
+from ..types.inbox import Request
+from ..types.runs import Author, Principal
+from ..types.tickets import Decision, Ticket, TicketStatus, is_assignee, plain_assignee
 from .arguments import (
+    check_author,
     check_choice,
     check_count,
-    check_decider,
-    check_decision,
     check_id,
     check_ids,
     check_instance,
@@ -31,6 +41,7 @@ from .scope import Scope
 __all__ = ["Tickets"]
 
 
+@checked_methods("runtime.tickets")
 class Tickets:
     """`runtime.tickets`: the tickets of one tenant."""
 
@@ -51,18 +62,28 @@ class Tickets:
         thread: str | None = None,
         status: TicketStatus | None = None,
         assignee: str | None = None,
+        requester: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
-        """Tickets in any status, oldest first: of one run or thread with everything below it, or all."""
+        """Tickets in any status, oldest first: of one run or thread with everything below it, or all.
+
+        `requester` is the id of the principal at the root of the run's tree.
+        """
         check_choice(status, get_args(TicketStatus), "status")
-        check_ids(thread=thread, ticket=after)
+        check_ids(thread=thread, principal=requester, ticket=after)
         check_instance(assignee, str, "assignee")
-        assignee = None if assignee is None else clean_text(assignee)  # Tickets keep it cleaned, too.
+        assignee = None if assignee is None else plain_assignee(clean_text(assignee))  # As tickets keep it.
         store, most, above = self._scope.store, check_count(limit, "limit"), thread
         if run_id is not None:
             above = (await find_run(store, run_id)).thread_id
-        wanted: dict[str, Any] = {"status": status, "assignee": assignee, "after": after, "limit": most}
+        wanted: dict[str, Any] = {
+            "status": status,
+            "assignee": assignee,
+            "after": after,
+            "limit": most,
+            "requester": requester,
+        }
         found = [*await store.tickets(run_id, thread_id=thread, **wanted)]
         if above is None:
             return copy_mutable(found)
@@ -71,7 +92,7 @@ class Tickets:
         return copy_mutable(sorted(found, key=lambda ticket: ticket.id)[:most])
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
-        """The decisions about a ticket, with who made each, when and why."""
+        """The decisions about a ticket and the comments on it, with who made each, when and why."""
         return copy_mutable(await self._scope.store.decisions(check_id(ticket_id, "ticket")))
 
     async def answer(
@@ -79,66 +100,107 @@ class Tickets:
         ticket_id: str,
         value: Decision | Any,
         *,
-        principal: Principal | None = None,
+        principal: Principal | Author | None = None,
         reason: str = "",
-        request_id: str | None = None,
-    ) -> RunResult:
+        request_id: str | Request | None = None,
+        replace: bool = False,
+        check: bool = True,
+    ) -> RunResult[Any]:
         """Answer a ticket by its id, from any process, and continue its run.
 
         `value` is a decision (`ticket.approve()`) or a plain value: True or False for an approval, else the value
         asked for. `decisions(ticket_id)` shows who answered, when and why. Repeating a decision or a `request_id`
-        has no effect.
+        has no effect. With `replace` the answer takes the place of one that no run has taken yet; an answer that
+        can't be taken is replaced in any case.
+
+        With a `principal` its rights are checked: `NotAllowed` says what it lacks, `StaleDecision` that the ticket
+        isn't what it saw. Until a quorum is reached, the answer is a vote, and the run waits on.
+
+        Raises `RunFailed` if the run failed; with `check=False` the result says so.
         """
         self._scope.bind()
-        check_instance(principal, Principal, "principal")
+        author = check_author(principal)
         reason = require_text(reason, "the reason")
         _checked_id(ticket_id)
         if isinstance(value, Decision):
             if value.ticket_id != ticket_id:
                 raise InvalidDecision(f"the decision is about ticket {value.ticket_id!r}, not {ticket_id!r}")
-            given = make_decisions([value], None, principal, check_request_id(request_id))
+            given = make_decisions([value], None, author, check_request_id(request_id))
         else:
-            given = make_decisions([], {ticket_id: value}, principal, check_request_id(request_id))
-        decision = replace(given[0], reason=reason) if reason else given[0]
-        return await answer(self._scope.dispatch, decision)
+            given = make_decisions([], {ticket_id: value}, author, check_request_id(request_id))
+        decision = msgspec.structs.replace(given[0], reason=reason) if reason else given[0]
+        result = await answer(self._scope.dispatch, decision, author, replaces=replace)
+        return await check_result(self._scope.dispatch, result, check=check)
 
-    async def submit(self, decision: Decision) -> Ticket:
+    async def submit(
+        self, decision: Decision, *, principal: Principal | Author | None = None, replace: bool = False
+    ) -> Ticket:
         """Commit a decision without continuing the run here. A worker that serves the agent continues it; none of
-        the run's code is needed in this process."""
+        the run's code is needed in this process. `principal` and `replace` are as for `answer`."""
         self._scope.bind()
-        check_instance(decision, Decision, "decision")
-        ticket = await submit_decision(self._scope.store, check_decision(decision), self._scope.env.clock.now())
+        author = check_author(principal)
+        (given,) = make_decisions([decision], None, author, None)
+        ticket = await submit_decision(self._scope.dispatch, given, author, replaces=replace)
         await self._scope.dispatch.notify_others(ticket.thread_id, None)
+        self._scope.dispatch.worker.look()
         return ticket
+
+    async def left(self, ticket_id: str) -> LeftAnswer | None:
+        """The answer to a ticket that no run has taken yet, and why it can't be taken; None if there is none."""
+        return copy_mutable(await left_answer(self._scope.dispatch, await self.get(ticket_id)))
+
+    async def withdraw(
+        self, ticket_id: str, *, principal: Principal | Author | None = None, reason: str = ""
+    ) -> Ticket:
+        """Withdraw an answer that no run has taken yet. It is kept among the ticket's decisions as `not_taken`."""
+        self._scope.bind()
+        author = check_author(principal)
+        reason = require_text(reason, "the reason")
+        return copy_mutable(await withdraw(self._scope.dispatch, _checked_id(ticket_id), author, reason))
 
     async def reassign(
         self,
         ticket_id: str,
         to: str,
         *,
-        principal: Principal | None = None,
+        principal: Principal | Author | None = None,
         reason: str = "",
-        request_id: str | None = None,
+        request_id: str | Request | None = None,
     ) -> Ticket:
-        """Give an open ticket to another assignee. Its deadline stays. The change is kept among its decisions."""
-        self._scope.bind()
-        check_instance(principal, Principal, "principal")
+        """Give an open ticket to another assignee: `user:<id>`, `group:<name>`, `role:<name>` or a user's id.
+
+        Its deadline stays. The change is kept among its decisions.
+        """
         reason = require_text(reason, "the reason")
-        _checked_id(ticket_id)
-        if not isinstance(cast(Any, to), str) or not to.strip():
-            raise UsageError(f"a ticket is given to somebody by a text, not {to!r:.80}")
-        to = clean_text(to)
-        who = None if principal is None else principal.id
-        check_decider(who)
+        if not is_assignee(to):
+            raise UsageError(
+                f"a ticket is given to user:<id>, group:<name>, role:<name> or a user's id, a text, not {to!r:.80}"
+            )
         decision = Decision(
-            ticket_id,
-            "reassign",
-            value=to,
-            reason=reason,
-            principal_id=who,
-            id=check_request_id(request_id) or new_id(),
+            _checked_id(ticket_id), "reassign", value=plain_assignee(clean_text(to)), reason=reason
         )
-        return await reassign(self._scope.dispatch, decision)
+        return await self._change(decision, principal, request_id)
+
+    async def comment(
+        self,
+        ticket_id: str,
+        text: str,
+        *,
+        principal: Principal | Author | None = None,
+        request_id: str | Request | None = None,
+    ) -> Ticket:
+        """Comment on an open ticket. The comment is kept among its decisions, and decides nothing."""
+        text = require_text(text, "a comment")
+        if not text.strip():
+            raise UsageError("a comment is a text that isn't empty")
+        return await self._change(Decision(_checked_id(ticket_id), "comment", reason=text), principal, request_id)
+
+    async def _change(self, decision: Decision, principal: Any, request_id: str | Request | None) -> Ticket:
+        self._scope.bind()
+        author = check_author(principal)
+        request = check_request_id(request_id) or Request(decision.id)
+        given = msgspec.structs.replace(decision, id=request.id, request_digest=request.digest)
+        return copy_mutable(await change_open_ticket(self._scope.dispatch, given, author))
 
 
 def _checked_id(ticket_id: Any) -> str:

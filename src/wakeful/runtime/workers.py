@@ -8,6 +8,7 @@ from typing import Any
 
 from ..dispatch import Metrics, read_backlog
 from ..errors import RuntimeClosed, StoreError, UsageError, explain
+from ..errors.arguments import checked_methods
 from ..stores import Dispatch, WorkerSeen
 from ..tasks import EVERYWHERE
 from ..types.limits import Capacity
@@ -21,6 +22,7 @@ __all__ = ["LocalWorker", "Workers"]
 READY_SECONDS = 2.0
 
 
+@checked_methods("runtime.workers")
 class Workers:
     """`runtime.workers` of a tenant: its dispatches."""
 
@@ -42,16 +44,26 @@ class Workers:
         """Put a thread's dead dispatch back, with a new count of attempts; False if it has none."""
         return await self._scope.store.revive(check_id(thread, "thread"))
 
+    def hold_lease(self) -> str:
+        """Hold the lease of this process until the runtime closes, also if it claims nothing.
+
+        Returns its owner id. Other processes take over what that owner left once the lease is over.
+        """
+        self._scope.shared.worker.state.hold_lease()
+        return self._scope.shared.owner
+
     async def readiness(self) -> str | None:
-        """The reason why this process can't take work at present: it drains, or its store is unreachable; None if
-        it is ready."""
+        """The reason why this process can't take work at present: it drains, or its store can't be reached or
+        written to; None if it is ready."""
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await self._scope.store.head("")
+                await self._scope.store.probe()
         except RuntimeClosed as error:
             return str(error)
-        except (StoreError, TimeoutError) as error:
+        except TimeoutError as error:
             return f"the store doesn't answer: {explain(error)}"
+        except StoreError as error:
+            return f"the store can't be written to: {explain(error)}"
         return "it drains, and claims no more threads" if self._scope.dispatch.closed else None
 
 
@@ -75,7 +87,7 @@ class LocalWorker(Workers):
 
     @property
     def abandoned(self) -> int:
-        """Tool calls of this process that were told to stop, didn't, and still run: tasks and threads."""
+        """Tool calls of this process that ignored their cancellation and still run: tasks and threads."""
         return self._scope.shared.abandoned
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from ..errors import StateError, UnknownStateKey
+from ..errors import StateError, UnknownStateKey, quote
 from ..types.base import Data
 from .keys import RESERVED_PREFIXES, AnyKey, KeyRegistry, StateKey
 
@@ -128,8 +128,7 @@ class State(Struct, eq=False):
             try:
                 values[key.name] = key().apply(before, update)
             except Exception as error:
-                text = f"state key {key.name!r}: its reducer failed: {type(error).__name__}: {error}"
-                raise StateError(text) from error
+                raise quote(StateError, f"state key {key.name!r}: its reducer failed", error) from error
         encoded = {key: key.encode(values[key.name]) if key.persistent else None for key, _ in updates}
         self._replace(values)
         self.changes.update(encoded)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .conditions import refuse_reuse as refuse_reuse
+from .conditions import reused as reused
 from .factory import open_store as open_store
 from .jobs import Promise as Promise
 from .jobs import next_turn as next_turn
@@ -35,6 +37,7 @@ from .records import Dispatch as Dispatch
 from .records import Due as Due
 from .records import Fence as Fence
 from .records import Pruned as Pruned
+from .records import Records as Records
 from .records import Renewals as Renewals
 from .records import Retention as Retention
 from .records import StateWrite as StateWrite
@@ -45,6 +48,9 @@ from .relays import Relay as Relay
 from .relays import RelayStatus as RelayStatus
 from .reports import DELETED as DELETED
 from .reports import report as report
+from .usage import UsageEntry as UsageEntry
+from .usage import UsageKey as UsageKey
+from .usage import UsageRow as UsageRow
 
 if TYPE_CHECKING:
     from .codec.packer import Codec as Codec
@@ -72,6 +78,7 @@ __all__ = [
     "PostgresStore",
     "Pruned",
     "QueueSeen",
+    "Records",
     "Relay",
     "RelayStatus",
     "Renewals",
@@ -85,6 +92,9 @@ __all__ = [
     "ThreadRecord",
     "ThreadView",
     "TicketSeen",
+    "UsageEntry",
+    "UsageKey",
+    "UsageRow",
     "WorkerSeen",
     "open_store",
 ]

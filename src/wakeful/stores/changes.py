@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..types.inbox import InboxItem
 from ..types.runs import RunRecord
 from . import dispatches
-from .conditions import answers, due_time, makes_thread, wakes_of, woken, writes
+from .conditions import answers, due_time, makes_thread, principal_of, wakes_of, woken, writes
 from .facts import item_row
 from .heads import IDLE_WAKES, DispatchRow, Facts, Head, ItemRow, RunRow
 from .records import Commit, Committed
@@ -52,7 +52,8 @@ class _Changes:
         head = before
         if not head.no and self.makes_home():
             parent = None if commit.identity is None else commit.identity.parent_thread_id
-            head = self.create(head, parent)
+            makers = [*commit.runs, *[item for item in commit.inbox if item.thread_id == commit.thread_id]]
+            head = self.create(head, parent, principal_of(makers[0]) if makers else None)
         if commit.claim is not None:
             head = self.take(head, commit.claim)
         if self.has_changes:
@@ -102,9 +103,9 @@ class _Changes:
         needs_inbox_head = self.needs_inbox_head or bool(commit.pending or commit.seen)
         return Guard(needs_version or is_delivered_to, needs_inbox_head)
 
-    def create(self, head: Head, parent: str | None) -> Head:
+    def create(self, head: Head, parent: str | None, principal: str | None) -> Head:
         self.next_thread += 1
-        return replace(head, no=self.next_thread - 1, parent=parent, has_chunks=False)
+        return replace(head, no=self.next_thread - 1, parent=parent, principal=principal, has_chunks=False)
 
     def take(self, head: Head, worker_id: str) -> Head:
         """Claim the thread: a new epoch, the worker's lease, and the dispatch is held."""
@@ -198,7 +199,7 @@ class _Changes:
             if not head.no:
                 if not makes_thread(item):
                     continue
-                head = self.create(head, item.parent_thread_id)
+                head = self.create(head, item.parent_thread_id, principal_of(item))
             elif not is_home and self.facts.heads[thread_id].no:
                 self.guards.setdefault(thread_id, Guard(head.claim is None, inbox_head=True))
             sent.add(item.id)
@@ -236,15 +237,18 @@ class _Changes:
         if self.open_record is not None and (due := due_time(self.open_record, self.now)) is not None:
             times.append(due)
         if self.open_record is None and head.open_run is not None and (commit.later is not None or not times):
-            # The commit doesn't have the run's record: the dispatch stays due as it was.
-            if made is not None:
-                due_at = made.due_at if commit.later is None else commit.later
-                made = replace(made, due_at=due_at, held=False)
-            return replace(head, dispatch=made)
+            return replace(head, dispatch=None if made is None else self.postpone(made))
         if not times:
             return replace(head, dispatch=None)
         due_at = min(times) if commit.later is None else commit.later
-        return replace(head, dispatch=self.requeue(head, waking, due_at))
+        return replace(head, dispatch=replace(self.requeue(head, waking, due_at), error=commit.why))
+
+    def postpone(self, dispatch: DispatchRow) -> DispatchRow:
+        """The dispatch of a run whose record the commit doesn't have: it stays due as it was, or is put off."""
+        commit = self.commit
+        if commit.later is None:
+            return replace(dispatch, held=False)
+        return replace(dispatch, due_at=commit.later, held=False, error=commit.why)
 
     def requeue(self, head: Head, waking: Sequence[ItemRow], due_at: int) -> DispatchRow:
         """A dispatch with all its attempts, for the agent of the open run or of the first item."""

@@ -5,25 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import ConfigurationError, Conflict, InboxFull, UsageError
+from ..errors import ConfigurationError, Conflict, InboxFull, RequestReused, UsageError
 from ..types.events import MessageAdded
-from ..types.inbox import InboxItem
+from ..types.inbox import InboxItem, InputItem, Request
 from ..types.messages import Message
+from ..types.records import AuditEntry, Record
 from ..types.runs import RunRecord
-from .heads import IDLE_WAKES
-from .records import Commit
+from .heads import IDLE_WAKES, RecordKey
+from .records import Commit, Records
 
 __all__ = [
     "FOR_RUNS",
     "MAX_PENDING",
     "RESERVE",
     "answers",
+    "changes_records",
     "checked_tenant",
     "due_time",
     "makes_thread",
     "no_place",
     "no_room",
     "not_idle",
+    "principal_of",
+    "record_key",
+    "record_kind",
+    "record_time",
+    "refuse_fork",
+    "refuse_reuse",
+    "reused",
     "room_for",
     "root_of",
     "wakes_of",
@@ -52,7 +61,7 @@ def no_place(thread_id: str, head: int, at: int) -> UsageError:
 
 
 def writes(commit: Commit) -> bool:
-    """Whether a commit changes more than inboxes, relays, title and metadata: such a commit has a new version."""
+    """Whether a commit has a new version: it changes more than inboxes, relays, records, title and metadata."""
     return bool(
         commit.log
         or commit.runs
@@ -64,6 +73,7 @@ def writes(commit: Commit) -> bool:
         or commit.decisions
         or commit.chunks
         or commit.request
+        or commit.usage
     )
 
 
@@ -98,6 +108,45 @@ def answers(commit: Commit) -> bool:
     return False
 
 
+def record_kind(kind: type[Record]) -> str:
+    """The name of a kind of records."""
+    return str(kind.__struct_config__.tag)
+
+
+def record_key(record: Record) -> RecordKey:
+    """The kind and the id of a record."""
+    return record_kind(type(record)), record.id
+
+
+def record_time(record: Record) -> int:
+    """The time by which records are listed."""
+    return record.at if isinstance(record, AuditEntry) else record.created_at
+
+
+def changes_records(records: Records | None) -> bool:
+    """Whether stored records are changed or removed, rather than new ones added."""
+    return records is not None and bool(records.removed or any(record.revision > 1 for record in records.put))
+
+
+def refuse_reuse(request_id: str, known: str, given: str) -> RequestReused | None:
+    """The refusal of a request whose id was used with another digest; None if it is a repetition."""
+    return reused(request_id) if known and given and known != given else None
+
+
+def refuse_fork(request: Request, known: str, base_id: str | None, thread_id: str) -> RequestReused | None:
+    """The refusal of a fork whose request's id was used; None if it made a fork of the same thread."""
+    return refuse_reuse(request.id, known, request.digest) if base_id == thread_id else reused(request.id)
+
+
+def reused(request_id: str) -> RequestReused:
+    """The refusal of a request whose id another request has."""
+    return RequestReused(
+        f"request {request_id!r} was made before, and asked for something else; nothing was changed: give every "
+        "request an id of its own, and repeat one exactly as it was",
+        request_id,
+    )
+
+
 def wakes_of(run: RunRecord | None) -> str:
     """The wake words of a thread with this open run, separated by spaces. See `Item.wake`."""
     if run is None:
@@ -105,6 +154,12 @@ def wakes_of(run: RunRecord | None) -> str:
     if run.waiting is None:
         return ""
     return " ".join([*["steer" if kind == "input" else kind for kind in run.waiting.wakes], "cancel"])
+
+
+def principal_of(source: RunRecord | InboxItem) -> str | None:
+    """The id of the principal of a run or of an input; None for trusted code."""
+    principal = source.principal if isinstance(source, RunRecord | InputItem) else None
+    return None if principal is None else principal.id
 
 
 def root_of(run: RunRecord) -> str | None:

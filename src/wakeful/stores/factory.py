@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,32 @@ from ..errors import ConfigurationError
 from .memory import MemoryStore
 from .protocol import Store
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "replace_store"]
+
+
+class _Replacement:
+    """A store that takes the place of every store which is named by a path or a URL."""
+
+    def __init__(self, given: str | None) -> None:
+        self.given = given
+        self.store: Store | None = None
+
+
+_replacement: ContextVar[_Replacement | None] = ContextVar("replacement", default=None)
+
+
+@contextmanager
+def replace_store(given: str | None) -> Generator[Callable[[Store], bool]]:
+    """Open this store in place of every store that is named by a path or a URL meanwhile; None for memory.
+
+    Yields a function that says whether a store is the one that was opened.
+    """
+    replacement = _Replacement(given)
+    token = _replacement.set(replacement)
+    try:
+        yield lambda store: store is replacement.store
+    finally:
+        _replacement.reset(token)
 
 
 def open_store(given: Store | str | Path | None, *, create: bool = True) -> Store:
@@ -21,6 +49,15 @@ def open_store(given: Store | str | Path | None, *, create: bool = True) -> Stor
         return MemoryStore()
     if not isinstance(given, str | Path):
         return _checked(given)
+    if (replacement := _replacement.get()) is None:
+        return _open_named(given, create=create)
+    if replacement.store is None:
+        url = replacement.given
+        replacement.store = MemoryStore() if url is None else _open_named(url, create=create)
+    return replacement.store
+
+
+def _open_named(given: str | Path, *, create: bool) -> Store:
     scheme, separator, rest = str(given).partition("://")
     if not separator or isinstance(given, Path):
         before, colon, _ = str(given).partition(":")

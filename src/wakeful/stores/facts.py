@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from ..types.inbox import InboxItem
 from ..types.messages import Message
-from .heads import Facts, Head, ItemRow, NeedFacts
-from .records import Commit
+from .conditions import record_key
+from .heads import Facts, Head, ItemRow, NeedFacts, RecordKey, RecordRow
+from .records import Commit, Records
 from .writes import Writes
 
 __all__ = ["advance", "item_row", "missing_facts", "recipients_of", "runs_of"]
@@ -29,12 +30,13 @@ def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedF
     items = _missing_items(facts, commit, home)
     runs = _missing_runs(facts, run_ids, home)
     relays = tuple([relay.id for relay in commit.relays if relay.id not in facts.relays])
+    records = () if commit.records is None else _missing_records(facts, commit.records)
     workers: tuple[str, ...] = ()
     if home is not None and home.claim is not None and commit.claim is not None and commit.fence is None:
         workers = () if home.claim in facts.alive else (home.claim,)
-    if not (threads or items or runs or relays or workers):
+    if not (threads or items or runs or relays or records or workers):
         return None
-    return NeedFacts(threads, items, runs, relays, workers)
+    return NeedFacts(threads, items, runs, relays, records, workers)
 
 
 def _missing_items(facts: Facts, commit: Commit, home: Head | None) -> tuple[str, ...]:
@@ -43,11 +45,16 @@ def _missing_items(facts: Facts, commit: Commit, home: Head | None) -> tuple[str
         return ()
     wanted = [item.id for item in commit.inbox]
     if commit.request is not None:
-        wanted.append(commit.request)
+        wanted.append(commit.request.id)
     pending = (home.pending if home is not None else None) or {}
     wanted += [item.id for item in commit.pending if item.id not in pending]
     wanted += [item_id for item_id in commit.seen if item_id not in pending]
     return tuple([item_id for item_id in dict.fromkeys(wanted) if item_id not in facts.items])
+
+
+def _missing_records(facts: Facts, records: Records) -> tuple[RecordKey, ...]:
+    wanted = [record_key(record) for record in (*records.put, *records.removed)]
+    return tuple([key for key in dict.fromkeys(wanted) if key not in facts.records])
 
 
 def _missing_runs(facts: Facts, run_ids: Iterable[str], home: Head | None) -> tuple[str, ...]:
@@ -99,13 +106,15 @@ def _changed_items(facts: Facts, writes: Writes) -> dict[str, ItemRow]:
         before = changed.get(item_id) or facts.items.get(item_id) or ItemRow(commit.thread_id, "taken")
         changed[item_id] = replace(before, status="taken", taken_by=taken_by)
     if commit.request is not None:
-        changed[commit.request] = ItemRow(commit.thread_id, "taken", taken_by=taken_by)
+        request = commit.request
+        changed[request.id] = ItemRow(commit.thread_id, "taken", taken_by=taken_by, digest=request.digest)
     return changed
 
 
 def item_row(item: InboxItem, position: int) -> ItemRow:
     """The row of a pending item."""
-    return ItemRow(item.thread_id, "pending", 0, position, None, item.wake, item.at, item.priority, item.agent_id)
+    own = (item.thread_id, "pending", 0, position, None, item.wake, item.at, item.priority, item.agent_id)
+    return ItemRow(*own, item.digest)
 
 
 def advance(facts: Facts, writes: Writes) -> Facts:
@@ -120,11 +129,20 @@ def advance(facts: Facts, writes: Writes) -> Facts:
         leases = {**leases, writes.lease.worker_id: writes.lease.until}
     if commit.relays:
         relays = {**relays, **{relay.id: relay.revision for relay in commit.relays}}
+    records = facts.records
+    if commit.records is not None:
+        gone = {record_key(record): None for record in commit.records.removed}
+        records = {
+            **records,
+            **gone,
+            **{record_key(one): RecordRow(one.revision, one.digest) for one in commit.records.put},
+        }
     return Facts(
         {**facts.heads, **writes.heads},
         items,
         {**facts.runs, **{run.row.id: run.row for run in writes.runs}},
         relays,
+        records,
         alive,
         leases,
         writes.next_thread,

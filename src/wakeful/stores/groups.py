@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -60,10 +61,12 @@ def _merge(needs: Sequence[NeedFacts | None]) -> NeedFacts:
     """All of the facts that are needed, each once."""
     found = [need for need in needs if need is not None]
 
-    def join(name: str) -> tuple[str, ...]:
+    def join(name: str) -> tuple[Any, ...]:
         return tuple(dict.fromkeys([one for need in found for one in getattr(need, name)]))
 
-    return NeedFacts(join("threads"), join("items"), join("runs"), join("relays"), join("workers"))
+    return NeedFacts(
+        join("threads"), join("items"), join("runs"), join("relays"), join("records"), join("workers")
+    )
 
 
 def threads_of(commit: Commit) -> frozenset[str]:

@@ -12,12 +12,29 @@ from typing import Any
 from ..types.base import Data
 from ..types.runs import PRIORITY
 
-__all__ = ["IDLE_WAKES", "DispatchRow", "Facts", "Head", "ItemRow", "NeedFacts", "RunRow"]
+__all__ = [
+    "FOREIGN",
+    "IDLE_WAKES",
+    "DispatchRow",
+    "Facts",
+    "Head",
+    "ItemRow",
+    "NeedFacts",
+    "RecordKey",
+    "RecordRow",
+    "RunRow",
+]
 
 IDLE_WAKES = "queue steer"
-"""What wakes a thread that has no open run."""
+"""The items that wake a thread without an open run."""
+
+FOREIGN = -1
+
+RecordKey = tuple[str, str]
+"""The kind and the id of a record that belongs to no thread."""
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
+_NO_RECORDS: Mapping[RecordKey, RecordRow | None] = MappingProxyType({})
 
 
 class RunRow(Data):
@@ -60,6 +77,17 @@ class ItemRow(Data):
     at: int | None = None
     priority: int = PRIORITY
     agent: str | None = None
+    digest: str = ""
+
+
+class RecordRow(Data):
+    """The revision of a stored record, and the digest of the request that made it.
+
+    `FOREIGN` is the revision of another tenant's record whose id is unique over all tenants.
+    """
+
+    revision: int
+    digest: str = ""
 
 
 class Head(Data):
@@ -67,6 +95,7 @@ class Head(Data):
 
     A thread without a row has `no` 0. `handed` is the version at the last change of owner. `pending` holds the
     pending items by id, in order of position; None means not loaded. `has_chunks` may be true without chunks.
+    `principal` is set by the commit that makes the thread; it isn't loaded.
     """
 
     id: str
@@ -85,20 +114,22 @@ class Head(Data):
     pending: Mapping[str, ItemRow] | None = _EMPTY
     has_chunks: bool = True
     parent: str | None = None
+    principal: str | None = None
 
 
 class Facts(Data):
     """Everything `decide` may look at.
 
-    A key that is absent was not loaded; None says that there is no such row. `alive` tells of workers whether they
-    are alive, `leases` until when a worker's lease is known to last. `next_thread` and `next_run` are free row
-    numbers, and so are the numbers that follow them.
+    A key that is absent was not loaded; None says that there is no such row. `relays` has
+    revisions. `alive` says which workers are alive, `leases` until when a worker's lease is known to
+    last. `next_thread` and `next_run` are free row numbers, and so are the numbers that follow them.
     """
 
     heads: Mapping[str, Head]
     items: Mapping[str, ItemRow | None] = _EMPTY
     runs: Mapping[str, RunRow | None] = _EMPTY
     relays: Mapping[str, int | None] = _EMPTY
+    records: Mapping[RecordKey, RecordRow | None] = _NO_RECORDS
     alive: Mapping[str, bool] = _EMPTY
     leases: Mapping[str, int] = _EMPTY
     next_thread: int = 0
@@ -112,4 +143,5 @@ class NeedFacts(Data):
     items: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     relays: tuple[str, ...] = ()
+    records: tuple[RecordKey, ...] = ()
     workers: tuple[str, ...] = ()

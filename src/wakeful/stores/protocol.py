@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from ..types.calls import Call
 from ..types.events import Event
-from ..types.inbox import InboxItem
+from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
-from ..types.runs import (
-    Call,
-    RunRecord,
-    RunStatus,
-    TaskRecord,
-    TaskStatus,
-)
+from ..types.records import ApiKey, Record
+from ..types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
 from .records import (
     LEASE_MS,
@@ -26,14 +22,18 @@ from .records import (
     Dispatch,
     Due,
     Pruned,
+    Records,
     Renewals,
     Retention,
     ThreadRecord,
     ThreadView,
 )
 from .relays import Relay, RelayStatus
+from .usage import UsageKey, UsageRow
 
 __all__ = ["Lease", "Store"]
+
+R = TypeVar("R", bound=Record)
 
 
 class Lease(Protocol):
@@ -70,14 +70,39 @@ class Store(Protocol):
         """Write a commit, or nothing of it."""
         ...
 
+    async def put(self, records: Records) -> None:
+        """Write records that belong to no thread, or nothing of it. Raises `Conflict` by their revisions."""
+        ...
+
+    async def record(self, kind: type[R], record_id: str) -> R | None:
+        """A record that belongs to no thread; None if there is none."""
+        ...
+
+    async def records(self, kind: type[R], *, before: str | None = None, limit: int = 100) -> list[R]:
+        """Records of a kind older than the record `before`, newest first."""
+        ...
+
+    async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:
+        """The tenant of an API key and the key, of any tenant; None if there is none."""
+        ...
+
     async def load(self, thread_id: str) -> ThreadView | None:
         """The view of a thread; None if there is none."""
         ...
 
     async def messages(
-        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: int | None = None,
     ) -> list[Message]:
-        """The messages of a thread after a sequence number, oldest first; with `newest` only the last ones."""
+        """The messages of a thread between two sequence numbers, oldest first: the first `limit` or the `newest`.
+
+        The rows it reads are in proportion to those it returns, not to the thread.
+        """
         ...
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
@@ -103,10 +128,14 @@ class Store(Protocol):
         status: RunStatus | None = None,
         agent_id: str | None = None,
         root_run_id: str | None = None,
+        principal: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Run records older than the run `before`, newest first; with `root_run_id` those below that run."""
+        """Run records older than the run `before`, newest first; with `root_run_id` those below that run.
+
+        `principal` is the id of their principal.
+        """
         ...
 
     async def tasks(self, thread_id: str, *, status: TaskStatus | None = None) -> Sequence[TaskRecord]:
@@ -128,6 +157,7 @@ class Store(Protocol):
         thread_id: str | None = None,
         status: TicketStatus | None = None,
         assignee: str | None = None,
+        requester: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
@@ -183,16 +213,31 @@ class Store(Protocol):
         """The record of a thread; None if there is none."""
         ...
 
-    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
-        """Threads older than the thread `before`, newest first, without those of delegated runs."""
+    async def threads(
+        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+    ) -> list[ThreadRecord]:
+        """Threads older than the thread `before`, newest first, without those of delegated runs.
+
+        `principal` is the id of the principal of the input that made them.
+        """
         ...
 
     async def counts(self) -> Mapping[str, int]:
         """Counts of threads, messages, runs by status, open tickets and dispatches."""
         ...
 
-    async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
-        """Make a thread that shares this one's log up to `at`, with the state it had there."""
+    async def usage(
+        self, by: Sequence[UsageKey], *, since: int | None = None, until: int | None = None
+    ) -> list[UsageRow]:
+        """Sums over the usage log by these keys, in their order, from `since` on and before `until` in ms."""
+        ...
+
+    async def fork(self, thread_id: str, at: int, new_id: str, *, request: Request | None = None) -> ThreadRecord:
+        """Make a thread that shares this one's log up to `at`, with the state it had there.
+
+        A repeated `request` returns the thread that the first one made. Raises `RequestReused` if its id was used
+        for another one.
+        """
         ...
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
@@ -231,12 +276,17 @@ class Store(Protocol):
         ...
 
     async def dispatches(
-        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        thread_id: str | None = None,
+        dead: bool | None = None,
+        after: str | None = None,
+        limit: int = 100,
     ) -> list[Dispatch]:
-        """Dispatches after the thread `after`, by thread id; `dead` selects dead letters or the others."""
+        """Dispatches of one thread, or of all after `after`; `dead` selects dead letters or the others."""
         ...
 
-    async def revive(self, thread_id: str) -> bool:
+    async def revive(self, thread_id: str, *, request: Request | None = None) -> bool:
         """Make a dead letter due again with all its attempts; False if there is none."""
         ...
 
@@ -252,8 +302,12 @@ class Store(Protocol):
         """Begin a worker's lease and renew it until it is closed."""
         ...
 
+    async def probe(self) -> None:
+        """Write a trifle durably; raises `StoreError` if the store can't write now."""
+        ...
+
     async def tenants(self) -> list[str]:
-        """The tenants that have threads."""
+        """The tenants that have threads or records."""
         ...
 
     def tenant(self, name: str) -> Store:

@@ -12,18 +12,15 @@ from msgspec.structs import force_setattr
 
 from ..errors.arguments import Checked
 from ..types.base import Data
+from ..types.calls import Call
 from ..types.events import Event
-from ..types.inbox import InboxItem
+from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
-from ..types.runs import (
-    PRIORITY,
-    Call,
-    Identity,
-    RunRecord,
-    TaskRecord,
-)
+from ..types.records import ApiKey, Record
+from ..types.runs import PRIORITY, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 from .relays import Relay
+from .usage import UsageEntry
 
 __all__ = [
     "LEASE_MS",
@@ -39,6 +36,7 @@ __all__ = [
     "Due",
     "Fence",
     "Pruned",
+    "Records",
     "Renewals",
     "Retention",
     "StateWrite",
@@ -93,6 +91,18 @@ class About(Data):
     metadata: dict[str, Any] | None = None
 
 
+class Records(Data):
+    """Changes to records that belong to no thread: records to put, and records to remove.
+
+    A put requires that the stored record has the revision before the given one; 1 requires that there is none. A
+    record that is removed has to be stored at the given revision. Otherwise nothing is written, and `Conflict` is
+    raised.
+    """
+
+    put: Sequence[Record] = ()
+    removed: Sequence[ApiKey] = ()
+
+
 class Commit(Struct):
     """One atomic change to one thread and to other threads' inboxes.
 
@@ -102,19 +112,22 @@ class Commit(Struct):
 
     What is written: `log` has messages and durable events in order, which the store numbers; messages belong to
     the run of `identity`, a `MessageAdded` to its own run. `inbox` sends items; `taken` are pending items that the
-    run takes. `chunks` are dropped with their answer. `pending` edits, moves or retracts pending items. The store
-    may keep the sequences that it is given: don't change them afterwards.
+    run takes. `chunks` are dropped with their answer. `usage` are requests to models, for the usage log of the
+    tenant. `pending` edits, moves or retracts pending items. The store may keep the sequences that it is given:
+    don't change them afterwards.
 
     Conditions: `inbox_head` refuses the commit with `InboxMoved` if items arrived that the writer hasn't seen.
     `idle` refuses it with `Conflict` if the thread has an owner or an open run, or had one of the items before.
-    `request` refuses it with `DuplicateRequest` if that id was used. Relays and pending items have to be at the
-    revision before the given one, and `seen` items at the given one; else `Conflict`.
+    `request` refuses it with `DuplicateRequest` if its id was used. If its id, or that of an item in `inbox`, was
+    used with another digest, the commit is refused with `RequestReused`. Relays and pending items have to be at
+    the revision before the given one, and `seen` items at the given one; else `Conflict`.
 
-    Dispatch of a released thread: due as its run waits, or at the time `later`. `failed` counts an attempt: the
-    thread is due after a backoff, or a dead letter after the last attempt.
+    Dispatch of a released thread: due as its run waits, or at the time `later`; `why` is kept as its error.
+    `failed` counts an attempt: the thread is due after a backoff, or a dead letter after the last attempt.
 
     `then` are commits of other threads that are decided after this one, in the same transaction. A refused
-    follower is left out. `more=False` promises that no field after `more` is set.
+    follower is left out. `records` are changes of records without a thread. `more=False` promises that no field
+    after `more` is set.
     """
 
     thread_id: str
@@ -125,6 +138,7 @@ class Commit(Struct):
     calls: Sequence[Call] = ()
     release: bool = False
     inbox_head: int | None = None
+    usage: Sequence[UsageEntry] = ()
     more: bool = True
     version: int | None = None
     claim: str | None = None
@@ -134,7 +148,7 @@ class Commit(Struct):
     tasks: Sequence[TaskRecord] = ()
     inbox: Sequence[InboxItem] = ()
     taken: Sequence[str] = ()
-    request: str | None = None
+    request: Request | None = None
     chunks: Sequence[Chunk] = ()
     about: About | None = None
     lease: int = LEASE_MS
@@ -142,9 +156,11 @@ class Commit(Struct):
     pending: Sequence[InboxItem] = ()
     seen: Mapping[str, int] = _NONE
     later: int | None = None
+    why: str | None = None
     failed: str | None = None
     idle: bool = False
     then: Sequence[Commit] = ()
+    records: Records | None = None
 
 
 class Committed(Data):
@@ -175,7 +191,8 @@ class ThreadRecord(Data, omit_defaults=True, kw_only=True):
 
     `owner` is the worker that has claimed it; claims of dead workers don't count. `dead` says that its dispatch is
     a dead letter. A fork has the first `base_seq` entries of the thread `base_id`. While a run is active,
-    `updated_at` may be up to a minute old.
+    `updated_at` may be up to a minute old. `principal` is the id of the principal whose input made the thread;
+    None stands for trusted code. A fork has its base's.
     """
 
     id: str
@@ -196,6 +213,7 @@ class ThreadRecord(Data, omit_defaults=True, kw_only=True):
     created_at: int = 0
     updated_at: int = 0
     dead: bool = False
+    principal: str | None = None
 
 
 class ThreadView(Data, kw_only=True):
@@ -257,7 +275,10 @@ class Claims(Data):
 
 
 class Dispatch(Data, omit_defaults=True, kw_only=True):
-    """A dispatch as an operator sees it. A dead letter has `dead_at` and an `error`."""
+    """A dispatch as an operator sees it. `error` says why a worker gave it up or put it off.
+
+    A dead letter has `dead_at`.
+    """
 
     thread_id: str
     run_id: str | None = None
@@ -279,7 +300,8 @@ class Retention(Struct, metaclass=Checked, frozen=True, kw_only=True):
     `events` are events of finished runs, `runs` finished runs with their ledger; messages stay. `children` are
     threads of delegated runs, `threads` all threads; threads with an open run, pending items or outgoing relays
     stay. `runs_kept` is the number of newest runs that a thread keeps, `threads_kept` the number of threads that a
-    tenant keeps, by last activity.
+    tenant keeps, by last activity. `usage` are entries of the usage log, which outlive their thread, `audit` are
+    audit entries.
     """
 
     chunks: int | None = _DAY
@@ -289,6 +311,8 @@ class Retention(Struct, metaclass=Checked, frozen=True, kw_only=True):
     children: int | None = 30 * _DAY
     threads: int | None = None
     threads_kept: int | None = None
+    usage: int | None = None
+    audit: int | None = None
 
 
 class Pruned(Data):
@@ -298,6 +322,8 @@ class Pruned(Data):
     events: int = 0
     runs: int = 0
     threads: int = 0
+    usage: int = 0
+    audit: int = 0
 
 
 class Renewals(Struct):

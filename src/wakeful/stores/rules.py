@@ -1,28 +1,33 @@
 """The rules of a commit, without I/O: whether it is accepted, and what it writes.
 
 `decide` checks everything before it changes anything, so that a refusal needs no rollback. The thread's row is the
-lock and the fingerprint of what a decision rests on: whoever changes a fact about a thread moves its version, its
-epoch or its inbox head.
+lock and the fingerprint of a decision's facts: every change to them moves its version, its epoch or its
+inbox head.
 """
 
 from __future__ import annotations
 
-from ..errors import Conflict, DuplicateRequest, InboxMoved, StaleFence, StoreError
+from collections.abc import Sequence
+
+from ..errors import Conflict, DuplicateRequest, InboxMoved, RequestReused, StaleFence, StoreError
 from ..types.base import Data
+from ..types.records import AuditEntry, Record
 from .changes import change
-from .conditions import no_room, not_idle, room_for, writes
+from .conditions import no_room, not_idle, record_key, record_kind, refuse_reuse, room_for, writes
 from .facts import missing_facts, runs_of
-from .heads import Facts, Head, NeedFacts
-from .records import Commit
+from .heads import FOREIGN, Facts, Head, NeedFacts, RecordRow
+from .records import Commit, Records, Relay
 from .writes import Writes
 
 __all__ = ["Refusal", "decide"]
+
+_AUDIT = record_kind(AuditEntry)
 
 
 class Refusal(Data):
     """The reason why nothing of a commit is written."""
 
-    error: StoreError
+    error: StoreError | RequestReused
 
 
 def decide(facts: Facts, commit: Commit, now: int) -> Writes | Refusal | NeedFacts:
@@ -37,10 +42,10 @@ def decide(facts: Facts, commit: Commit, now: int) -> Writes | Refusal | NeedFac
     return change(facts, commit, run_ids, now)
 
 
-def _refuse(facts: Facts, commit: Commit) -> StoreError | None:
+def _refuse(facts: Facts, commit: Commit) -> StoreError | RequestReused | None:
     """The reason to refuse a commit, if there is one."""
     head = facts.heads[commit.thread_id]
-    error = _refuse_writer(facts, commit, head)
+    error: StoreError | RequestReused | None = _refuse_writer(facts, commit, head)
     if error is not None:
         return error
     if commit.inbox_head is not None and commit.inbox_head != head.inbox_head:
@@ -49,16 +54,16 @@ def _refuse(facts: Facts, commit: Commit) -> StoreError | None:
         is_repeated = any(facts.items[item.id] is not None for item in commit.inbox)
         if head.claim is not None or head.open_run is not None or is_repeated:
             return not_idle(commit)
-    if commit.request is not None and (used := facts.items[commit.request]) is not None:
-        return DuplicateRequest(f"request {commit.request!r} was made before", used.taken_by)
-    for relay in commit.relays:
-        stored = facts.relays[relay.id] or 0
-        if relay.revision != stored + 1:
-            return Conflict(f"relay {relay.id!r} is at revision {stored}, not {relay.revision - 1}")
-    if commit.pending or commit.seen:
+    if commit.request is not None or commit.inbox:
+        error = _refuse_reuse(facts, commit)
+    if error is None and commit.relays:
+        error = _refuse_relays(facts, commit.relays)
+    if error is None and (commit.pending or commit.seen):
         error = _refuse_revisions(facts, commit, head)
     if error is None and commit.inbox:
         error = _refuse_overflow(facts, commit)
+    if error is None and commit.records is not None:
+        error = _refuse_records(facts, commit.records)
     return error
 
 
@@ -80,6 +85,29 @@ def _refuse_writer(facts: Facts, commit: Commit, head: Head) -> StoreError | Non
     return None
 
 
+def _refuse_reuse(facts: Facts, commit: Commit) -> StoreError | RequestReused | None:
+    """An id belongs to one request: a repeated request is a duplicate, another one with its id is refused."""
+    request = commit.request
+    if request is not None and (used := facts.items[request.id]) is not None:
+        error = refuse_reuse(request.id, used.digest, request.digest)
+        return error or DuplicateRequest(f"request {request.id!r} was made before", used.taken_by)
+    for item in commit.inbox:
+        if item.digest and (known := facts.items[item.id]) is not None:
+            error = refuse_reuse(item.id, known.digest, item.digest)
+            if error is not None:
+                return error
+    return None
+
+
+def _refuse_relays(facts: Facts, relays: Sequence[Relay]) -> Conflict | None:
+    """A relay follows the stored revision."""
+    for relay in relays:
+        stored = facts.relays[relay.id] or 0
+        if relay.revision != stored + 1:
+            return Conflict(f"relay {relay.id!r} is at revision {stored}, not {relay.revision - 1}")
+    return None
+
+
 def _refuse_revisions(facts: Facts, commit: Commit, head: Head) -> Conflict | None:
     """Items that a commit changes or takes have to be pending, at the revision that its writer saw."""
     pending = head.pending or {}
@@ -93,6 +121,41 @@ def _refuse_revisions(facts: Facts, commit: Commit, head: Head) -> Conflict | No
         if row.revision != revision:
             return Conflict(f"item {item_id!r} was changed meanwhile: it is at revision {row.revision}")
     return None
+
+
+def _refuse_records(facts: Facts, records: Records) -> StoreError | RequestReused | None:
+    """A record is put at the revision after the stored one, and removed at the stored one. Each occurs once."""
+    given = [record_key(record) for record in (*records.put, *records.removed)]
+    for number, key in enumerate(given):
+        name = " ".join(key)
+        if key in given[:number]:
+            return Conflict(f"{name} is given twice; give each record once")
+        if key[0] == _AUDIT and number >= len(records.put):
+            return Conflict(
+                f"{name} can't be removed: the audit is append-only; prune it with Retention(audit=...)"
+            )
+    for record in records.put:
+        row = facts.records[record_key(record)]
+        if row is not None and row.revision == FOREIGN:
+            return Conflict(f"key {record.id} belongs to another tenant; make a new id")
+        if row is not None and record.revision == 1 and record.digest and row.digest:
+            name = " ".join(record_key(record))
+            error = refuse_reuse(name, row.digest, record.digest)
+            return error or DuplicateRequest(f"the request that made {name} was made before", None)
+        if record.revision != (0 if row is None else row.revision) + 1:
+            return _not_at(record, row, record.revision - 1)
+    for record in records.removed:
+        row = facts.records[record_key(record)]
+        if row is None or record.revision != row.revision:
+            return _not_at(record, row, record.revision)
+    return None
+
+
+def _not_at(record: Record, row: RecordRow | None, expected: int) -> Conflict:
+    name = " ".join(record_key(record))
+    if row is None or row.revision == FOREIGN:
+        return Conflict(f"{name} is expected at revision {expected}, and isn't in this store")
+    return Conflict(f"{name} is at revision {row.revision}, not {expected}; read it again, and repeat the change")
 
 
 def _refuse_overflow(facts: Facts, commit: Commit) -> StoreError | None:

@@ -39,7 +39,7 @@ class LeaseWrite(Data):
 
 
 class Guard(Data):
-    """The columns of a thread's row that a decision rests on, besides claim and epoch."""
+    """The columns of a thread's row that a decision rests on, without claim and epoch."""
 
     version: bool
     inbox_head: bool

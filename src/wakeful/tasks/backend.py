@@ -22,11 +22,11 @@ from ..backends import (
     RootRequest,
     TimedOut,
 )
-from ..errors import InvalidArguments, StoreError, ToolError, explain
-from ..loop import Activation
+from ..errors import InvalidArguments, StoreError, ToolError, quote
+from ..loop import Activation, disclose
 from ..stores import Commit
 from ..tools import reply_of
-from ..types.content import clean_text, text_of
+from ..types.content import text_of
 from ..types.events import ToolProgress
 from ..types.inbox import TaskItem
 from ..types.runs import Failed, TaskEvent
@@ -55,6 +55,7 @@ class TaskBackend(ExecutionBackend):
         transcript="single_prompt",
         output="text_and_artifacts",
         persistence=("ephemeral", "durable"),
+        steering=False,
     )
 
     def __init__(self, env: TaskEnvironment, function: FunctionTask | None) -> None:
@@ -88,7 +89,7 @@ class TaskBackend(ExecutionBackend):
         # Committed before the function starts: if no end follows, its outcome is unknown.
         await request.save({"run": request.identity.run_id, "started": before + 1})
         host = _Host(cast(Activation, request.local), function.name)
-        context = TaskContext(request.identity, function.name, before + 1, host)
+        context = TaskContext(request.identity, function.name, before + 1, host, request.deps)
         if (parameter := function.parameters.context) is not None:
             arguments[parameter] = context
         try:
@@ -100,7 +101,10 @@ class TaskBackend(ExecutionBackend):
                 return _unknown(request, function, str(error))
             return BackendResult(request.agent_id, TimedOut(), Failed("TimedOut", str(error)), state={})
         except Exception as error:
-            text = clean_text(str(error) if isinstance(error, ToolError) else explain(error))
+            act = cast(Activation, request.local)
+            act.failure = error
+            text = disclose(act, error, f"task {function.name}")
+            text = text.partition(": ")[2] if isinstance(error, ToolError) else text
             failed = Failed(type(error).__name__, text)
             return BackendResult(request.agent_id, FailedStatus(text), failed, state={})
         finally:
@@ -182,7 +186,7 @@ def _result(request: Request, name: str, value: Any) -> BackendResult:
     try:
         text = text_of(reply_of(value, "", name).content)
     except ToolError as error:
-        raise ExecutionFailed(f"task {name} is done, but what it returned can't be kept: {error}") from error
+        raise quote(ExecutionFailed, f"task {name} is done, but its result can't be kept", error) from error
     raw: Any = value
     if not isinstance(value, str):
         try:

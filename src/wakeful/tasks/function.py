@@ -6,16 +6,17 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property, update_wrapper
-from typing import Any, Literal, Protocol, cast, overload
+from typing import Any, Generic, Literal, Protocol, cast, overload
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigurationError, InvalidArguments, ToolCancelled, UsageError
 from ..errors.arguments import checked
-from ..tools import Parameters, parameters_of
+from ..tools import Parameters, parameters_of, require_deps
 from ..tools.checks import check_progress
 from ..types.content import require_text
+from ..types.generics import Deps
 from ..types.runs import FUNCTION, Identity, TaskEvent
 
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "FunctionTask", "TaskContext", "TaskEffect", "TaskHost", "task"]
@@ -39,8 +40,8 @@ class TaskHost(Protocol):
         ...
 
 
-class TaskContext(Struct, eq=False):
-    """Given to a function that has a parameter of this type.
+class TaskContext(Struct, Generic[Deps], eq=False):
+    """Given to a function that has a parameter of this type. `TaskContext[T]` says that its `deps` are a `T`.
 
     `run` is the identity of the task's run, `attempt` counts the starts of the function, this one included.
     """
@@ -49,8 +50,14 @@ class TaskContext(Struct, eq=False):
     name: str
     attempt: int
     _host: TaskHost
+    _deps: Any = None
     _events: int = 0
     _cancelled: bool = False
+
+    @property
+    def deps(self) -> Deps:
+        """The dependencies of this process's runtime; raises `UsageError` if it has none."""
+        return require_deps(self._deps)
 
     @property
     def idempotency_key(self) -> str:
@@ -138,6 +145,14 @@ class FunctionTask:
     def parameters(self) -> Parameters:
         """The parameters: their schema and validation."""
         return parameters_of(self.function, context_type=TaskContext)
+
+    @property
+    def deps_type(self) -> Any:
+        """The type of dependencies that the function's context names, as in `TaskContext[Deps]`, or None."""
+        try:
+            return self.parameters.deps
+        except ConfigurationError:
+            return None  # One of its `problems`.
 
     def pack(self, arguments: Mapping[str, Any]) -> str:
         """Encode arguments as JSON; raises `InvalidArguments` if they are invalid or have no JSON form."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..agents import Agent
 from ..clock import Clock
 from ..errors import UsageError
-from ..tools import ToolThreads
+from ..tools import ToolThreads, deps_problem
 from ..types.runs import FUNCTION, SCHEDULE
 from .environment import TaskEnvironment
 from .function import FunctionTask
@@ -44,6 +44,11 @@ class TaskRegistry:
         if self.functions.setdefault(entry.name, entry) is not entry:
             self.problems.append(f"Runtime(tasks=...): two tasks are named {entry.name!r}; names must be unique")
         self.problems += [f"Runtime(tasks=...): {problem}" for problem in entry.problems()]
+
+    def deps_problems(self, value: Any) -> list[str]:
+        """List the functions that need other dependencies than these."""
+        found = [(one.name, deps_problem(one.deps_type, value)) for one in self.functions.values()]
+        return [f"Runtime(tasks=...): task {name!r}: {problem}" for name, problem in found if problem is not None]
 
     @property
     def agent_ids(self) -> Sequence[str]:

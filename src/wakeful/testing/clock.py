@@ -6,9 +6,16 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
+from types import CoroutineType
 from typing import Any
 
 __all__ = ["FakeClock"]
+
+# Tasks have come to rest after this many turns of the event loop without an operation of a store.
+QUIET_TURNS = 20
+# How often to look whether the store has answered, and how long to wait for that at most, in seconds.
+POLL_SECONDS = 0.0005
+SETTLE_SECONDS = 60
 
 
 class _Timer:
@@ -53,7 +60,10 @@ class FakeClock:
         return timer
 
     async def advance(self, seconds: float) -> None:
-        """Advance the time: due timers fire in order, and tasks run after each."""
+        """Advance the time: due timers fire in order. After each, tasks run until they come to rest.
+
+        Raises `TimeoutError` if they keep their store busy for a minute.
+        """
         await settle()
         until = self._now + round(seconds * 1000)
         while self._timers and self._timers[0][0] <= until:
@@ -65,7 +75,34 @@ class FakeClock:
         await settle()
 
 
-async def settle(rounds: int = 20) -> None:
-    """Yield to the event loop so often that ready tasks come to rest."""
-    for _ in range(rounds):
-        await asyncio.sleep(0)
+async def settle() -> None:
+    """Wait until tasks have come to rest: no operation of a store is under way, nor was one for a while.
+
+    A store answers from a thread or a socket, which turns of the event loop don't wait for.
+    """
+    loop, quiet = asyncio.get_running_loop(), 0
+    until = loop.time() + SETTLE_SECONDS
+    while quiet < QUIET_TURNS:
+        if (busy := _find_store_operation()) is None:
+            quiet += 1
+            await asyncio.sleep(0)
+            continue
+        if loop.time() > until:
+            raise TimeoutError(
+                f"the clock can't advance: {busy} or others kept the store busy for {SETTLE_SECONDS} s, and may "
+                "set the next timer; end runs that never wait, or test them on a store in memory"
+            )
+        quiet = 0
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _find_store_operation() -> str | None:
+    """The name of a coroutine of a store that a task of the running loop waits in, or None."""
+    for task in asyncio.all_tasks():
+        waits_in: Any = task.get_coro()
+        while isinstance(waits_in, CoroutineType):
+            frame = waits_in.cr_frame
+            if frame is not None and frame.f_globals.get("__name__", "").startswith("wakeful.stores."):
+                return waits_in.__qualname__
+            waits_in = waits_in.cr_await
+    return None

@@ -10,8 +10,14 @@ from .definition import Tool as Tool
 from .definition import UnknownOutcome as UnknownOutcome
 from .definition import tool as tool
 from .definition import valid_name as valid_name
+from .deps import Dependencies as Dependencies
+from .deps import declared_deps as declared_deps
+from .deps import deps_problem as deps_problem
+from .deps import require_deps as require_deps
 from .mail import Mail as Mail
 from .mail import check_text as check_text
+from .mcp_approval import McpApproval as McpApproval
+from .mcp_approval import asks_before_mcp as asks_before_mcp
 from .results import MAX_RESULT_BYTES as MAX_RESULT_BYTES
 from .results import ToolResult as ToolResult
 from .results import error_reply as error_reply
@@ -32,8 +38,6 @@ from .terms import default_decision as default_decision
 from .terms import escalate_ticket as escalate_ticket
 from .terms import terms_of as terms_of
 from .threads import ToolThreads as ToolThreads
-
-# The public names. The others are for the packages above.
 
 # The public names. The others are for the packages above.
 __all__ = [

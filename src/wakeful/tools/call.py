@@ -9,7 +9,8 @@ from msgspec import Struct
 from ..errors import UsageError
 from ..state import Command
 from ..types.base import Data
-from ..types.runs import Call, Identity
+from ..types.calls import Call
+from ..types.runs import Identity
 from .signals import Asked, Parked
 
 __all__ = ["CallContext"]

@@ -7,16 +7,17 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from inspect import currentframe, iscoroutine
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError, UsageError
 from ..state import AnyKey, Snapshot
 from ..types.content import Content, require_text
 from ..types.events import ActivityDelta, ActivitySnapshot, ToolOutput, ToolProgress
+from ..types.generics import Deps
 from ..types.mail import Receipt
 from ..types.messages import Message, parse_input, user_message
 from ..types.runs import Principal, TaskRecord, TaskRef, TaskWake
-from ..types.tickets import Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from ..types.tickets import Approval, Decision, Escalation, OnDeadline, ResumeMode, Seconds
 from .call import CallContext, EndedServices
 from .checks import (
     check_json,
@@ -27,6 +28,7 @@ from .checks import (
     to_milliseconds,
     to_seconds,
 )
+from .deps import require_deps
 from .mail import Addressee, Mail, check_text, recipient_of
 from .schema import Shape
 from .services import ChildRequest, ChildResult, Services, Spawnable, SpawnRequest
@@ -38,8 +40,8 @@ __all__ = ["ToolContext"]
 T = TypeVar("T")
 
 
-class ToolContext(CallContext, eq=False, kw_only=True):
-    """Given to a tool that has a parameter of this type.
+class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
+    """Given to a tool that has a parameter of this type. `ToolContext[T]` says that its `deps` are a `T`.
 
     `run` identifies the run and its place in its tree, `state` is the state when the call began, and `fence` is a
     number that grows with every takeover of the thread. Once the call has ended, methods that would change, show
@@ -49,7 +51,13 @@ class ToolContext(CallContext, eq=False, kw_only=True):
     state: Snapshot
     principal: Principal | None
     _services: Services
+    _deps: Any = None
     _asked: int = 0
+
+    @property
+    def deps(self) -> Deps:
+        """The dependencies of this process's runtime; raises `UsageError` if it has none."""
+        return require_deps(self._deps)
 
     @property
     def decision(self) -> Decision | None:
@@ -127,8 +135,9 @@ class ToolContext(CallContext, eq=False, kw_only=True):
         runs again too: it must be repeatable.
 
         `schema` is a JSON schema or a Python type that the answer must fit; with a type, the answer is a value of
-        it. At the `deadline` (seconds or a timedelta) the question goes to the first of `escalate`, and after the
-        last one `on_deadline` decides: `approve`, `deny` or `Answer(value)`.
+        it. The `assignee` answers, or the requester of the run if there is none. At the `deadline` (seconds or a
+        timedelta) the question goes to the first of `escalate`, and after the last one `on_deadline` decides:
+        `approve`, `deny` or `Answer(value)`.
         """
         self.check_open()
         if not self.can_suspend:
@@ -150,7 +159,10 @@ class ToolContext(CallContext, eq=False, kw_only=True):
         # A person who may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "proceed") if mode == "arguments" else (mode,)
         try:
-            self.unwinding = Asked(require_text(message, "a question"), terms_of(accepts, schema, **terms))
+            who = Approval(terms.pop("assignee", None))
+            self.unwinding = Asked(
+                require_text(message, "a question"), terms_of(accepts, schema, who=who, **terms)
+            )
         except (ConfigurationError, UsageError) as error:
             raise ToolError(f"{self.name} can't ask {message!r:.80}: {error}") from error
         raise self.unwinding

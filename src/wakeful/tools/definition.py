@@ -9,12 +9,12 @@ from typing import Any, Protocol, cast, overload
 
 import msgspec
 
-from ..errors import ConfigurationError, WrongArguments
+from ..errors import ConfigurationError, ShapeError, WrongArguments
 from ..errors.arguments import Checked, checked, unknown_arguments
 from ..types.base import Data
+from ..types.calls import Effect, UnknownPolicy
 from ..types.requests import ToolSpec
-from ..types.runs import Effect, UnknownPolicy
-from ..types.tickets import Escalation, OnDeadline, Seconds
+from ..types.tickets import Approval, Escalation, OnDeadline, Seconds
 from .context import ToolContext
 from .results import MAX_RESULT_BYTES
 from .schema import Parameters, description_of, parameters_of
@@ -22,7 +22,6 @@ from .services import ChildRequest, ChildResult
 from .terms import Terms, terms_of, terms_problems
 
 __all__ = [
-    "Approval",
     "ClientTool",
     "Done",
     "FunctionTool",
@@ -33,7 +32,7 @@ __all__ = [
     "valid_name",
 ]
 
-Approval = bool | Callable[[dict[str, Any]], bool]
+ApprovalRule = bool | Approval | Callable[[dict[str, Any]], bool | Approval]
 
 
 class FencedCheck(Protocol):
@@ -64,15 +63,16 @@ class Tool:
 
     `effect` decides what happens to a call that was started and has no result: `pure` and `idempotent` tools run
     again, `reconcile` asks `check(key)`, `once` never runs again. If the outcome stays unknown, the model is told
-    so, or a person is asked with `unknown="ask"`.
+    so, or a person is asked with `unknown="ask"`, or `unknown=Approval(...)` to name who.
 
-    `assignee`, `deadline`, `on_deadline` and `escalate` apply to the tickets of `approval` and `unknown`.
+    `approval` is True, an `Approval(...)` that says who approves, or a function of the arguments that returns
+    either. `deadline`, `on_deadline` and `escalate` apply to the tickets of `approval` and `unknown`.
     """
 
     name: str = ""
     description: str = ""
     effect: Effect = "once"
-    approval: Approval = False
+    approval: ApprovalRule = False
     timeout: float | None = None
     resumable: bool = False
     # A call runs one child agent and does nothing else: see `child_request` and `child_result`.
@@ -81,8 +81,7 @@ class Tool:
     on_demand = False
     sequential: bool = False
     max_result_bytes: int = MAX_RESULT_BYTES
-    unknown: UnknownPolicy = "tell"
-    assignee: str | None = None
+    unknown: UnknownPolicy | Approval = "tell"
     deadline: Seconds | None = None
     on_deadline: OnDeadline = "deny"
     escalate: Sequence[Escalation] = ()
@@ -96,6 +95,14 @@ class Tool:
         """The arguments, as a schema and a check."""
         return parameters_of(self.run, context_type=ToolContext)
 
+    @property
+    def deps_type(self) -> Any:
+        """The type of dependencies that the context of `run` names, as in `ToolContext[Deps]`, or None."""
+        try:
+            return self.parameters.deps
+        except ShapeError:
+            return None  # The tool has a schema of its own.
+
     @cached_property
     def spec(self) -> ToolSpec:
         """The tool's name, description and schema, as the model sees them."""
@@ -108,11 +115,14 @@ class Tool:
         run = self.run
         return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__)
 
-    def needs_approval(self, arguments: dict[str, Any]) -> bool:
-        """Whether a person must approve a call with these arguments; a rule gets them with defaults filled in."""
-        if isinstance(self.approval, bool):
-            return self.approval
-        return self.approval({**self._defaults, **arguments})
+    def approval_for(self, arguments: dict[str, Any]) -> Approval | None:
+        """The approval that a call with these arguments needs, or None. A rule gets them with the defaults."""
+        found = self.approval
+        if not isinstance(found, bool | Approval):
+            found = found({**self._defaults, **arguments})
+        if isinstance(found, Approval):
+            return found
+        return Approval() if found else None
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
@@ -124,12 +134,11 @@ class Tool:
         """Whether a call may have to wait for an approval or for a client before it runs."""
         return bool(self.approval)
 
-    @property
-    def approval_terms(self) -> Terms:
+    def approval_terms(self, who: Approval) -> Terms:
         """The terms of a ticket that asks for approval."""
         return terms_of(
             ("proceed", "arguments", "result"),
-            assignee=self.assignee,
+            who=who,
             deadline=self.deadline,
             on_deadline=self.on_deadline,
             escalate=self.escalate,
@@ -138,9 +147,13 @@ class Tool:
     @property
     def unknown_terms(self) -> Terms:
         """The terms of a ticket that asks for an unknown outcome. No deadline makes the call run again."""
-        return terms_of(
-            ("result", "proceed"), assignee=self.assignee, deadline=self.deadline, escalate=self.escalate
-        )
+        who = self.unknown if isinstance(self.unknown, Approval) else Approval()
+        return terms_of(("result", "proceed"), who=who, deadline=self.deadline, escalate=self.escalate)
+
+    @property
+    def unknown_policy(self) -> UnknownPolicy:
+        """Whether the model is told of an unknown outcome, or a person is asked."""
+        return "ask" if isinstance(self.unknown, Approval) else self.unknown
 
     @property
     def can_suspend(self) -> bool:
@@ -165,12 +178,14 @@ class Tool:
             arguments = {**arguments, parameter: context}
         return self.run(**arguments)
 
-    async def reconcile(self, key: str, fence: int = 0) -> Done | NotDone | UnknownOutcome:
-        """Ask the tool's `check` for the outcome of a call; a `check` with a parameter `fence` gets the fence."""
+    async def reconcile(self, key: str, fence: int = 0, deps: Any = None) -> Done | NotDone | UnknownOutcome:
+        """Ask the tool's `check` for the outcome of a call. Its parameters `fence` and `deps` are optional."""
         check: Any = getattr(self, "check", None)
         if check is None:
             return UnknownOutcome()
-        found = check(key, fence=fence) if "fence" in inspect.signature(check).parameters else check(key)
+        takes = inspect.signature(check).parameters
+        offered = {"fence": fence, "deps": deps}
+        found = check(key, **{name: value for name, value in offered.items() if name in takes})
         return await found if inspect.isawaitable(found) else found
 
     def problems(self) -> list[str]:
@@ -211,25 +226,28 @@ class Tool:
             found.append(f"timeout is in seconds and positive, not {self.timeout!r}")
         if not _is_positive(self.max_result_bytes):
             found.append(f"max_result_bytes is positive, not {self.max_result_bytes!r}")
-        if not callable(self.approval) and not isinstance(cast(Any, self.approval), bool):
-            found.append(f"approval is True, False or a function of the arguments, not {self.approval!r}")
+        if not callable(self.approval) and not isinstance(cast(Any, self.approval), bool | Approval):
+            found.append(
+                f"approval is True, False, an Approval(...) or a function of the arguments, not {self.approval!r}"
+            )
         elif inspect.iscoroutinefunction(self.approval):
             found.append("an approval rule can't be async; decide in a plugin's gate_tool instead")
         return found
 
     def _question_problems(self) -> list[str]:
         """List the problems of the tickets about this tool."""
-        if self.unknown not in ("tell", "ask"):
-            return [f"unknown is 'tell' or 'ask', not {self.unknown!r}"]
-        if problems := terms_problems(self.assignee, self.deadline, self.on_deadline, self.escalate):
+        if self.unknown_policy not in ("tell", "ask"):
+            return [f"unknown is 'tell', 'ask' or an Approval(...), not {self.unknown!r}"]
+        if problems := terms_problems(self.deadline, self.on_deadline, self.escalate):
             return problems
-        if self.unknown == "ask" and self.effect in ("pure", "idempotent"):
+        if isinstance(self.unknown, Approval) and self.unknown.quorum > 1:
+            return ["unknown=Approval(...): one person says what became of a call, so it has no quorum"]
+        if self.unknown_policy == "ask" and self.effect in ("pure", "idempotent"):
             return [f"unknown='ask' is for effects whose outcome can be unknown, not {self.effect!r}"]
-        asks = bool(self.approval) or self.unknown == "ask"
-        if not asks and (self.assignee is not None or self.deadline is not None):
-            return ["assignee and deadline are about a person's answer: set approval=... or unknown='ask' as well"]
+        if not self.approval and self.unknown == "tell" and self.deadline is not None:
+            return ["deadline is about a person's answer: set approval=... or unknown='ask' as well"]
         try:
-            _ = self.approval_terms
+            _ = self.approval_terms(self.approval if isinstance(self.approval, Approval) else Approval())
         except ConfigurationError as error:
             return [str(error)]
         return []
@@ -315,13 +333,12 @@ def tool(
     description: str = "",
     effect: Effect = "once",
     check: Check | None = None,
-    approval: Approval = False,
+    approval: ApprovalRule = False,
     timeout: float | None = None,
     resumable: bool = False,
     sequential: bool = False,
     max_result_bytes: int = MAX_RESULT_BYTES,
-    unknown: UnknownPolicy = "tell",
-    assignee: str | None = None,
+    unknown: UnknownPolicy | Approval = "tell",
     deadline: Seconds | None = None,
     on_deadline: OnDeadline = "deny",
     escalate: Sequence[Escalation] = (),
@@ -356,7 +373,6 @@ _OPTIONS = (
     "sequential",
     "max_result_bytes",
     "unknown",
-    "assignee",
     "deadline",
     "on_deadline",
     "escalate",

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..errors import ToolError
+from ..errors import ToolError, quote
 from ..errors.arguments import Checked
 from ..types.base import Data
 from ..types.content import (
@@ -182,7 +182,10 @@ def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__name__} has no JSON form")
-    return dump(mode="json")
+    try:
+        return dump(mode="json")
+    except Exception as error:
+        raise quote(ToolError, f"the result's model_dump of {type(value).__name__} failed", error) from error
 
 
 def _cleaned(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The terms of a ticket: accepted answers, assignee, deadline, escalation and default decision."""
+"""The terms of a ticket: accepted answers, who answers, deadline, escalation and default decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,20 @@ from msgspec.structs import replace
 from ..errors import ConfigurationError
 from ..types.base import Data
 from ..types.codec import encode
-from ..types.tickets import SYSTEM, Answer, Decision, Escalation, OnDeadline, ResumeMode, Seconds, Ticket
+from ..types.tickets import (
+    ANYBODY,
+    SYSTEM,
+    Answer,
+    Approval,
+    Decision,
+    Escalation,
+    OnDeadline,
+    ResumeMode,
+    Seconds,
+    Ticket,
+    is_assignee,
+    plain_assignee,
+)
 from .schema import Shape, schema_faults, value_fault
 
 __all__ = ["Terms", "default_decision", "escalate_ticket", "schema_of", "terms_of", "terms_problems"]
@@ -26,7 +39,7 @@ class Terms(Data):
 
     accepts: tuple[ResumeMode, ...] = ("proceed",)
     schema: dict[str, Any] | None = None
-    assignee: str | None = None
+    who: Approval = ANYBODY
     deadline: int | None = None
     on_deadline: OnDeadline = "deny"
     escalate: tuple[Escalation, ...] = ()
@@ -47,32 +60,38 @@ def terms_of(
     accepts: tuple[ResumeMode, ...] = ("proceed",),
     schema: Any = None,
     *,
-    assignee: str | None = None,
+    who: Approval = ANYBODY,
     deadline: Seconds | None = None,
     on_deadline: OnDeadline = "deny",
     escalate: Sequence[Escalation] = (),
 ) -> Terms:
-    """Check terms and convert them; raises `ConfigurationError`."""
-    problems = terms_problems(assignee, deadline, on_deadline, escalate)
+    """Check terms and convert them; raises `ConfigurationError`. With a quorum nobody may set the result."""
+    problems = terms_problems(deadline, on_deadline, escalate)
+    if not isinstance(cast(Any, who), Approval):
+        problems.append(f"approval is an Approval(...), not {who!r:.80}")
     unknown = [mode for mode in accepts if mode not in get_args(ResumeMode)]
     if unknown or not accepts:
         problems.append(f"accepts lists {', '.join(get_args(ResumeMode))}, not {accepts!r:.80}")
+    elif not problems and who.quorum > 1:
+        accepts = tuple([mode for mode in accepts if mode != "result"])
+        if not accepts:
+            problems.append("a quorum approves a call, and can't set its result: accept proceed or arguments")
     found = schema_of(schema)
     if problems:
         raise ConfigurationError(problems)
     within = None if deadline is None else _milliseconds(deadline)
-    levels = [replace(level, deadline=_seconds(level.deadline)) for level in escalate]
-    terms = Terms(accepts, found, assignee, within, _stored(on_deadline), tuple(levels))
+    levels = [replace(level, to=plain_assignee(level.to), deadline=_seconds(level.deadline)) for level in escalate]
+    if who.assignee is not None:
+        who = replace(who, assignee=plain_assignee(who.assignee))
+    terms = Terms(accepts, found, who, within, _stored(on_deadline), tuple(levels))
     if deadline is not None and (fault := _default_fault(terms)) is not None:
         raise ConfigurationError(fault)
     return terms
 
 
-def terms_problems(assignee: Any, deadline: Any, on_deadline: Any, escalate: Any) -> list[str]:
-    """List the problems of an assignee, a deadline, a default decision and an escalation."""
+def terms_problems(deadline: Any, on_deadline: Any, escalate: Any) -> list[str]:
+    """List the problems of a deadline, a default decision and an escalation."""
     found: list[str] = []
-    if assignee is not None and not _is_name(assignee):
-        found.append(f"assignee is a text, not {assignee!r:.80}")
     if deadline is not None and not _is_time(deadline):
         found.append(
             f"deadline is in seconds or a timedelta, and positive and before the year 9999, not {deadline!r:.80}"
@@ -83,7 +102,7 @@ def terms_problems(assignee: Any, deadline: Any, on_deadline: Any, escalate: Any
         return [*found, f"escalate is a list of Escalation(to, deadline=...), not {escalate!r:.80}"]
     levels = list(cast(Sequence[Any], escalate))
     for place, level in enumerate(levels, 1):
-        if not isinstance(level, Escalation) or not _is_name(level.to):
+        if not isinstance(level, Escalation) or not is_assignee(level.to):
             found.append(f"escalate is a list of Escalation(to, deadline=...), not {level!r:.80}")
         elif level.deadline is None and place < len(levels):
             found.append(f"escalate: {level.to!r} has no deadline, so the ticket never goes further")
@@ -92,10 +111,6 @@ def terms_problems(assignee: Any, deadline: Any, on_deadline: Any, escalate: Any
     if deadline is None and (levels or on_deadline != "deny"):
         found.append("on_deadline and escalate say what happens at the deadline: give deadline=... as well")
     return found
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
 
 
 def _is_time(value: Any) -> bool:

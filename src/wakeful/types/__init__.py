@@ -1,11 +1,19 @@
 """Plain data: content, messages, runs, tickets, limits and mail. No I/O. Events are in `wakeful.events`."""
 
+from .calls import Call as Call
+from .calls import CallOutcome as CallOutcome
+from .calls import CallState as CallState
+from .calls import Effect as Effect
 from .content import Artifact as Artifact
 from .content import Audio as Audio
 from .content import Base64 as Base64
+from .content import Citation as Citation
 from .content import Content as Content
 from .content import Document as Document
 from .content import Image as Image
+from .content import Logprob as Logprob
+from .content import Logprobs as Logprobs
+from .content import ServerTool as ServerTool
 from .content import Text as Text
 from .content import Thinking as Thinking
 from .content import ToolCall as ToolCall
@@ -14,6 +22,7 @@ from .content import Url as Url
 from .content import Video as Video
 from .content import text_of as text_of
 from .inbox import InputPolicy as InputPolicy
+from .inbox import Request as Request
 from .limits import Capacity as Capacity
 from .limits import ConsecutiveErrors as ConsecutiveErrors
 from .limits import ContentMatch as ContentMatch
@@ -35,21 +44,22 @@ from .messages import Message as Message
 from .messages import Producer as Producer
 from .messages import Visibility as Visibility
 from .messages import user_message as user_message
+from .records import ApiKey as ApiKey
+from .records import AuditEntry as AuditEntry
 from .requests import ModelSettings as ModelSettings
 from .requests import OutputSpec as OutputSpec
 from .requests import ToolSpec as ToolSpec
+from .runs import Author as Author
 from .runs import Blocked as Blocked
-from .runs import Call as Call
-from .runs import CallOutcome as CallOutcome
-from .runs import CallState as CallState
 from .runs import Cancelled as Cancelled
-from .runs import Effect as Effect
 from .runs import EndRequested as EndRequested
+from .runs import ErrorDetail as ErrorDetail
 from .runs import Failed as Failed
 from .runs import Identity as Identity
 from .runs import NaturalEnd as NaturalEnd
 from .runs import Outcome as Outcome
 from .runs import Principal as Principal
+from .runs import Right as Right
 from .runs import RunRecord as RunRecord
 from .runs import RunStatus as RunStatus
 from .runs import Stopped as Stopped
@@ -63,19 +73,26 @@ from .runs import Usage as Usage
 from .runs import Waiting as Waiting
 from .runs import WaitReason as WaitReason
 from .tickets import Answer as Answer
+from .tickets import Approval as Approval
 from .tickets import Decision as Decision
 from .tickets import Escalation as Escalation
+from .tickets import NotTaken as NotTaken
 from .tickets import OnDeadline as OnDeadline
 from .tickets import ResumeMode as ResumeMode
 from .tickets import Ticket as Ticket
 from .tickets import TicketStatus as TicketStatus
 from .tickets import Verdict as Verdict
+from .tickets import Vote as Vote
 
 __all__ = [
     "Answer",
+    "ApiKey",
+    "Approval",
     "Arriving",
     "Artifact",
     "Audio",
+    "AuditEntry",
+    "Author",
     "Base64",
     "Blocked",
     "Call",
@@ -83,6 +100,7 @@ __all__ = [
     "CallState",
     "Cancelled",
     "Capacity",
+    "Citation",
     "ConsecutiveErrors",
     "Content",
     "ContentMatch",
@@ -92,17 +110,21 @@ __all__ = [
     "Document",
     "Effect",
     "EndRequested",
+    "ErrorDetail",
     "Escalation",
     "Failed",
     "Identity",
     "Image",
     "InputPolicy",
     "Limits",
+    "Logprob",
+    "Logprobs",
     "LoopDetection",
     "MailPolicy",
     "Message",
     "ModelSettings",
     "NaturalEnd",
+    "NotTaken",
     "OnDeadline",
     "OutboundMessage",
     "Outcome",
@@ -112,9 +134,12 @@ __all__ = [
     "Receipt",
     "Recipient",
     "Refusal",
+    "Request",
     "ResumeMode",
+    "Right",
     "RunRecord",
     "RunStatus",
+    "ServerTool",
     "StopOnTool",
     "StopPolicy",
     "Stopped",
@@ -137,6 +162,7 @@ __all__ = [
     "Verdict",
     "Video",
     "Visibility",
+    "Vote",
     "WaitReason",
     "Waiting",
     "WallTime",

@@ -1,4 +1,4 @@
-"""The content of messages: text, media, reasoning, tool calls and tool results."""
+"""The content of messages: text, media, reasoning, citations, tool calls and their results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ __all__ = [
     "Artifact",
     "Audio",
     "Base64",
+    "Citation",
     "Content",
     "Document",
     "Image",
+    "Logprob",
+    "Logprobs",
     "MediaSource",
     "Part",
+    "ServerTool",
     "Text",
     "Thinking",
     "ToolCall",
@@ -48,10 +52,11 @@ class Base64(Data, metaclass=Checked, tag="base64"):
     data: str
 
 
-class Url(Data, metaclass=Checked, tag="url"):
-    """Media that the model's vendor fetches."""
+class Url(Data, metaclass=Checked, omit_defaults=True, tag="url"):
+    """Media that the model's vendor fetches. `media_type` is the sender's word for what is there, if it said."""
 
     url: str
+    media_type: str | None = None
 
 
 MediaSource = Base64 | Url | Unknown
@@ -110,6 +115,62 @@ class ToolCall(Data, omit_defaults=True, tag="tool_call"):
     signature: str | None = None
 
 
+class ServerTool(Data, omit_defaults=True, tag="server_tool"):
+    """A tool that the vendor ran within an answer, such as its web search, or that a backend's agent ran.
+
+    `name` is `web_search`, `web_fetch`, `code_execution`, `file_search`, `image_generation` or `mcp`, else the
+    vendor's own name. `input` and `result` are JSON. `raw` has the vendor's blocks, which are sent back to the
+    same vendor only.
+    """
+
+    id: str
+    name: str
+    input: Any = None
+    result: Any = None
+    status: Literal["running", "done", "failed"] = "done"
+    vendor: str | None = None
+    raw: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its result, or failed."""
+        return self.status != "running"
+
+
+class Citation(Data, omit_defaults=True, tag="citation"):
+    """A source of an answer.
+
+    `start` and `end` are the span that it supports, in characters of the message's text; None if the vendor names
+    none. `source` is the vendor's id, name or index of a document; `location` the place in it, such as pages, as
+    JSON. `raw` is the vendor's form, which is sent back to the same vendor only.
+    """
+
+    kind: Literal["url", "document", "search"]
+    start: int | None = None
+    end: int | None = None
+    url: str | None = None
+    title: str | None = None
+    source: str | None = None
+    quote: str | None = None
+    location: dict[str, Any] = {}
+    vendor: str | None = None
+    raw: dict[str, Any] = {}
+
+
+class Logprob(Data, omit_defaults=True):
+    """The log probability of a token, with the likeliest tokens at its place if they were asked for."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+class Logprobs(Data, tag="logprobs"):
+    """The log probabilities of an answer's tokens, which `ModelSettings.logprobs` asks for."""
+
+    tokens: tuple[Logprob, ...]
+
+
 Part = Text | Image | Audio | Video | Document | Unknown
 
 
@@ -137,7 +198,20 @@ class ToolReply(Data, omit_defaults=True, tag="tool_reply"):
     artifacts: tuple[Artifact, ...] = ()
 
 
-Content = Text | Image | Audio | Video | Document | Thinking | ToolCall | ToolReply | Unknown
+Content = (
+    Text
+    | Image
+    | Audio
+    | Video
+    | Document
+    | Thinking
+    | ToolCall
+    | ToolReply
+    | ServerTool
+    | Citation
+    | Logprobs
+    | Unknown
+)
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -168,7 +242,7 @@ def require_text(value: Any, what: str) -> str:
     return clean_text(value)
 
 
-def part_problem(part: Part) -> str:
+def part_problem(part: Content) -> str:
     """Explain why a part doesn't survive encoding and decoding; empty if it does."""
     try:
         msgspec.json.decode(msgspec.json.encode(part), type=type(part))

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
 from .base import Data
+from .calls import CallOutcome
+from .content import Artifact, ServerTool
 from .messages import Message
-from .runs import BackendEnd, CallOutcome, Identity, Termination, Usage, Waiting
+from .runs import BackendEnd, Identity, Termination, Usage, Waiting
 from .tickets import Decision, ResumeMode, Ticket
 
 __all__ = [
     "ActivityDelta",
     "ActivitySnapshot",
     "AnyEvent",
+    "ArtifactAdded",
     "Compacted",
     "ErrorRaised",
     "Event",
@@ -29,6 +34,7 @@ __all__ = [
     "ReasoningEncrypted",
     "RunFinish",
     "RunStart",
+    "ServerToolUpdate",
     "StateDelta",
     "StateSnapshot",
     "StepEnd",
@@ -36,7 +42,7 @@ __all__ = [
     "StopReason",
     "StreamReset",
     "TextDelta",
-    "TicketReassigned",
+    "TicketChanged",
     "ToolCallCancel",
     "ToolCallDelta",
     "ToolCallDone",
@@ -49,7 +55,11 @@ __all__ = [
     "UnknownEvent",
 ]
 
-StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "filtered", "cancelled", "unknown"]
+_encode = msgspec.json.Encoder().encode
+
+StopReason = Literal[
+    "end_turn", "tool_use", "max_tokens", "pause_turn", "stop_sequence", "filtered", "cancelled", "unknown"
+]
 
 
 class Event(Data, tag_field="type"):
@@ -84,6 +94,10 @@ class Event(Data, tag_field="type"):
         """
         return str(self.seq)
 
+    def to_json(self) -> str:
+        """The event as one line of JSON; `wakeful.events.from_json` reads it back."""
+        return _encode(self).decode()
+
 
 class LiveEvent(Event):
     """An event outside the log; `seq` is that of the preceding durable event."""
@@ -92,7 +106,10 @@ class LiveEvent(Event):
 
 
 class Delta(LiveEvent):
-    """A chunk of a streamed answer; `offset` counts characters from the start of the attempt."""
+    """A chunk of a streamed answer; `offset` counts characters from the start of the attempt.
+
+    Only the cursor of text has an offset: in an answer of more than text, it doesn't say what a reader has.
+    """
 
     message_id: str
     attempt: int
@@ -101,7 +118,7 @@ class Delta(LiveEvent):
 
     @property
     def cursor(self) -> str:
-        return f"{self.seq}.{self.attempt}.{self.offset + len(self.delta)}"
+        return f"{self.seq}.{self.attempt}.0"
 
 
 class _StreamEvent(LiveEvent):
@@ -152,6 +169,10 @@ class StepEnd(Event, tag="step_end"):
 class TextDelta(Delta, tag="text_delta"):
     """A chunk of the answer's text."""
 
+    @property
+    def cursor(self) -> str:
+        return f"{self.seq}.{self.attempt}.{self.offset + len(self.delta)}"
+
 
 class ReasoningDelta(Delta, tag="reasoning_delta"):
     """A chunk of the model's reasoning."""
@@ -162,6 +183,23 @@ class ReasoningEncrypted(_StreamEvent, tag="reasoning_encrypted"):
 
     message_id: str
     value: str
+
+
+class ServerToolUpdate(_StreamEvent, tag="server_tool"):
+    """A tool of the vendor or of a backend's agent starts, progresses or ends within the answer.
+
+    The message has its last state.
+    """
+
+    message_id: str
+    tool: ServerTool
+
+
+class ArtifactAdded(_StreamEvent, tag="artifact"):
+    """A backend added an artifact to the answer in progress; one with the same id replaces it."""
+
+    message_id: str
+    artifact: Artifact
 
 
 class ToolCallStart(_StreamEvent, tag="tool_call_start"):
@@ -201,8 +239,8 @@ class ToolCallResumed(Event, tag="tool_call_resumed"):
     mode: ResumeMode
 
 
-class TicketReassigned(Event, tag="ticket_reassigned"):
-    """A ticket has a new assignee; the decision says who reassigned it and why."""
+class TicketChanged(Event, tag="ticket_changed"):
+    """An open ticket was reassigned, got a vote or a comment, or refused a decision; the decision says how."""
 
     call_id: str
     ticket: Ticket
@@ -236,7 +274,10 @@ class ToolOutput(LiveEvent, tag="tool_output"):
 
 
 class ToolProgress(LiveEvent, omit_defaults=True, tag="tool_progress"):
-    """The progress of a running tool."""
+    """The progress of a running tool, or of a run that isn't executed by the loop.
+
+    Then `call_id` is a call of its own, else the call that started the run, else empty.
+    """
 
     call_id: str
     name: str
@@ -283,13 +324,22 @@ class ActivityDelta(LiveEvent, tag="activity_delta"):
 
 
 class InferenceComplete(Event, omit_defaults=True, tag="inference_complete"):
-    """The model answered; the answer is committed."""
+    """The model answered; the answer is committed.
+
+    `instructions` are those of the request if functions made them, after the edits of hooks; empty if they are a
+    constant of the agent.
+    `request_digest` is the SHA-256 of the last request for the answer, and `tools` are the names of the tools that
+    it offered. A backend's answer has neither.
+    """
 
     model: str
     message_id: str
     stop: StopReason
     usage: Usage = Usage()
     duration_ms: int = 0
+    instructions: str = ""
+    request_digest: str = ""
+    tools: tuple[str, ...] = ()
 
 
 class Compacted(Event, omit_defaults=True, tag="compacted"):
@@ -332,13 +382,15 @@ class Handoff(Event, tag="handoff"):
 class ErrorRaised(Event, omit_defaults=True, tag="error"):
     """A model call, an action or a notice failed.
 
-    `retry_at` is the time of a model's next attempt in ms; None for the failure that ends the run.
+    `retry_at` is the time of a model's next attempt in ms; None for the failure that ends the run. A model's
+    failure has the digest of the request, as in `InferenceComplete`, if one was sent.
     """
 
     error: str
     message: str
     source: str
     retry_at: int | None = None
+    request_digest: str = ""
 
 
 class UnknownEvent(Event, tag="unknown"):
@@ -356,12 +408,14 @@ AnyEvent = (
     | TextDelta
     | ReasoningDelta
     | ReasoningEncrypted
+    | ServerToolUpdate
+    | ArtifactAdded
     | ToolCallStart
     | ToolCallDelta
     | ToolCallReady
     | ToolCallSuspended
     | ToolCallResumed
-    | TicketReassigned
+    | TicketChanged
     | ToolCallDone
     | ToolCallCancel
     | ToolOutput

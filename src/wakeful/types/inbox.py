@@ -9,6 +9,7 @@ from .base import Data
 from .messages import Message
 from .runs import (
     PRIORITY,
+    Author,
     Identity,
     Principal,
     RunOptions,
@@ -28,6 +29,7 @@ __all__ = [
     "Item",
     "NotifyItem",
     "PauseItem",
+    "Request",
     "RequestItem",
     "TaskItem",
     "UnknownItem",
@@ -38,11 +40,23 @@ __all__ = [
 InputPolicy = Literal["queue", "steer", "interrupt", "reject"]
 
 
+class Request(Data):
+    """A caller's id for a call that creates or decides something, and a digest of what the call asks for.
+
+    A repetition has no effect. The same id with another digest is refused with `RequestReused`. An empty digest,
+    as of an id that is a plain text, is not compared.
+    """
+
+    id: str
+    digest: str = ""
+
+
 class Item(Data, omit_defaults=True, kw_only=True, tag_field="kind"):
     """The fields that all kinds share.
 
     `run_id` is the run that the item starts or addresses, `agent_id` the agent of a run that it starts. An item
-    wakes nobody before `at` (milliseconds); a lower `priority` is claimed sooner. The store sets `position`,
+    wakes nobody before `at` (milliseconds); a lower `priority` is claimed sooner. The id may be a request's, whose
+    digest is `digest`. The store sets `position`,
     `status`, `taken_by` and `revision`; every edit of a pending item has the next revision.
     """
 
@@ -56,6 +70,7 @@ class Item(Data, omit_defaults=True, kw_only=True, tag_field="kind"):
     revision: int = 0
     priority: int = PRIORITY
     at: int | None = None
+    digest: str = ""
 
     kind: ClassVar[str] = ""
 
@@ -74,7 +89,7 @@ class InputItem(Item, omit_defaults=True, kw_only=True, tag="input"):
     """A message for the thread, from a person, an agent or a schedule.
 
     Input for a child run has the run's `lineage`, the `task` that the run is, and the `history` to start with.
-    `seed` holds initial state values as JSON.
+    `seed` holds initial state values as JSON. `owner` is that of the run.
     """
 
     kind: ClassVar[str] = "input"
@@ -82,6 +97,7 @@ class InputItem(Item, omit_defaults=True, kw_only=True, tag="input"):
     message: Message
     policy: InputPolicy = "queue"
     principal: Principal | None = None
+    owner: str | None = None
     options: RunOptions | None = None
     seed: dict[str, bytes] = {}
     lineage: Identity | None = None
@@ -100,18 +116,23 @@ class InputItem(Item, omit_defaults=True, kw_only=True, tag="input"):
 
 
 class DecisionItem(Item, omit_defaults=True, kw_only=True, tag="decision"):
-    """An answer to a ticket. `follow_up` is input that is delivered if the decision is accepted."""
+    """A decision on a ticket. `follow_up` is input that is delivered if the decision is accepted.
+
+    The run that takes the decision checks the rights of its `author` again. Trusted code has none.
+    """
 
     kind: ClassVar[str] = "decision"
 
     decision: Decision
+    author: Author | None = None
     follow_up: InputItem | None = None
 
 
 class TaskItem(Item, omit_defaults=True, kw_only=True, tag="task"):
     """News of a task for its owner: its `outcome`, an `event`, or its record if the thread `adopted` it.
 
-    `background` says that no call waits for the task; `starts_run` that an idle thread starts a run for the item.
+    `background` says that no call waits for the task; `starts_run` that an idle thread starts a run for the item,
+    which has the `principal` and `owner` of the task's run.
     """
 
     kind: ClassVar[str] = "task"
@@ -122,6 +143,8 @@ class TaskItem(Item, omit_defaults=True, kw_only=True, tag="task"):
     adopted: TaskRecord | None = None
     background: bool = False
     starts_run: bool = False
+    principal: Principal | None = None
+    owner: str | None = None
 
     @property
     def wake(self) -> str:

@@ -43,6 +43,9 @@ class MailPolicy(Data, metaclass=Checked, omit_defaults=True):
     Entries are `parent`, `child`, `agent:<id>` for agents on other threads and, in `to`, `outside:<address>` for
     recipients outside the store; `*` matches any part of an id or an address.
 
+    `principals` lists who may write to the agent on threads that another principal owns: `user:<id>`,
+    `group:<name>`, `role:<name>`, a user's id, or `*` for anybody.
+
     `arriving` is the policy for a message to a thread with an open run: `queue` keeps it until the run is done,
     `steer` shows it to the run at its next step, `interrupt` cancels the run first, `reject` refuses the message.
     By default messages from a parent or child steer; others queue, or steer a run that waits for tasks.
@@ -50,6 +53,7 @@ class MailPolicy(Data, metaclass=Checked, omit_defaults=True):
 
     to: tuple[str, ...] = ("parent", "child")
     accept: tuple[str, ...] = ("parent", "child")
+    principals: tuple[str, ...] = ()
     arriving: Arriving | None = None
 
 

@@ -6,10 +6,23 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast, get_args
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from ..errors import InvalidInput
 from .base import Data
-from .content import Content, Role, Text, ToolCall, ToolReply, clean_text, part_problem, text_of
+from .content import (
+    Citation,
+    Content,
+    Role,
+    Text,
+    ToolCall,
+    ToolReply,
+    clean_text,
+    part_problem,
+    require_text,
+    text_of,
+)
 from .ids import new_id, now_ms
 from .mail import MAX_MESSAGE_BYTES
 
@@ -22,7 +35,7 @@ class Producer(Data, omit_defaults=True):
     """The author of a message: run, step and agent.
 
     Mail also has the sender's thread, the root run of the sender's tree and the number of hops. `message_id` is
-    the external sender's id of the message.
+    the external sender's id of the message, `digest` a hash of the message as it was sent.
     """
 
     run_id: str | None = None
@@ -33,13 +46,15 @@ class Producer(Data, omit_defaults=True):
     root_run_id: str | None = None
     hops: int = 0
     message_id: str | None = None
+    digest: str | None = None
 
 
 class Message(Data, omit_defaults=True):
     """One message of a thread. `seq` is its position in the thread's log, assigned by the commit.
 
     Internal messages are visible to the model and hidden from people. A summary `covers` a range of log entries
-    (first, last): the model reads the summary in their place, and the entries stay in the log.
+    (first, last): the model reads the summary in their place, and the entries stay in the log. A message that
+    `rewrites` a log entry has the content that the model reads in place of that entry's.
     """
 
     id: str
@@ -50,11 +65,15 @@ class Message(Data, omit_defaults=True):
     visibility: Visibility = "all"
     seq: int = 0
     covers: tuple[int, int] | None = None
+    rewrites: int | None = None
 
     @property
     def text(self) -> str:
-        """The text parts, joined."""
-        return text_of(self.content)
+        """The text parts, joined; in a tool message those of the result."""
+        content = self.content
+        if self.role == "tool" and (reply := self.reply) is not None:
+            content = reply.content
+        return text_of(content)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -65,12 +84,41 @@ class Message(Data, omit_defaults=True):
         return tuple([part for part in content if type(part) is ToolCall])
 
     @property
+    def citations(self) -> tuple[Citation, ...]:
+        """The sources of an answer, as far as the vendor names them."""
+        return tuple([part for part in self.content if type(part) is Citation])
+
+    @property
     def reply(self) -> ToolReply | None:
         """The result in a tool message."""
         for part in self.content:
             if type(part) is ToolReply:
                 return part
         return None
+
+    def with_text(self, text: str) -> Message:
+        """A copy with another text in place of the text parts; in a tool message in place of the result's.
+
+        Other parts stay, except citations, which are spans of the old text, and a result's `data`.
+        """
+        text = require_text(text, "the text of a message")
+        if text == self.text:
+            return self
+        old = self.content if self.role != "tool" or self.reply is None else self.reply.content
+        parts: list[Content] = [part for part in old if type(part) is not Text and type(part) is not Citation]
+        # A new text stands after the reasoning and before the calls.
+        kinds = [type(part) for part in old if type(part) is not Citation]
+        place = kinds.index(Text) if Text in kinds else kinds.index(ToolCall) if ToolCall in kinds else len(parts)
+        if text:
+            parts.insert(place, Text(text))
+        return self.with_parts(parts)
+
+    def with_parts(self, parts: Sequence[str | Content]) -> Message:
+        """A copy with these parts; in a tool message they are the result's, without its `data`."""
+        content = _parts_of(parts, "the content of a message")
+        if self.role == "tool" and (reply := self.reply) is not None:
+            content = (replace(reply, content=content, data=UNSET),)
+        return replace(self, content=content)
 
 
 def newest_turn(messages: Sequence[Message]) -> int | None:
@@ -89,7 +137,7 @@ def parse_input(given: Any) -> str | tuple[Content, ...]:
         content: str | tuple[Content, ...] = given
         size = len(given) if len(given) * 4 <= MAX_MESSAGE_BYTES else len(given.encode(errors="replace"))
     else:
-        content = _parts_of(given)
+        content = _parts_of(given, "the input")
         size = len(msgspec.json.encode(content))
     if not content:
         raise InvalidInput("the input is empty; give a text or content parts")
@@ -98,11 +146,13 @@ def parse_input(given: Any) -> str | tuple[Content, ...]:
     return content
 
 
-def _parts_of(given: Any) -> tuple[Content, ...]:
+def _parts_of(given: Any, what: str) -> tuple[Content, ...]:
     if isinstance(given, _PARTS):
         given = (given,)
+    if isinstance(given, dict):
+        given = [given]
     if not isinstance(given, list | tuple):
-        raise InvalidInput(f"the input is a text or a list of content parts, not {type(given).__name__}")
+        raise InvalidInput(f"{what} is a text or a list of content parts, not {type(given).__name__}")
     parts: list[Content] = []
     for part in cast(Sequence[Any], given):
         if isinstance(part, str):
@@ -111,11 +161,36 @@ def _parts_of(given: Any) -> tuple[Content, ...]:
             parts.append(Text(clean_text(part.text)))
         elif isinstance(part, _PARTS):
             if problem := part_problem(part):
-                raise InvalidInput(f"the input has a part that isn't what it says: {problem}")
+                raise InvalidInput(f"{what} has a part that isn't what it says: {problem}")
             parts.append(part)
         else:
-            raise InvalidInput(f"the input has a part that is neither text nor content: {part!r:.80}")
+            raise InvalidInput(f"{what} has a part that is neither text nor content: {part!r:.80}{_hint_of(part)}")
     return tuple(parts)
+
+
+_FORMS = {
+    "text": 'a str or Text("...")',
+    "input_text": 'a str or Text("...")',
+    "image_url": 'Image(Url("https://..."))',
+    "input_image": 'Image(Url("https://..."))',
+    "input_audio": 'Audio(Base64("audio/wav", data))',
+    "file": 'Document(Base64("application/pdf", data))',
+    "input_file": 'Document(Base64("application/pdf", data))',
+}
+
+
+def _hint_of(part: Any) -> str:
+    """The form to use in place of a dict of another API."""
+    if not isinstance(part, dict):
+        return ""
+    found = cast(dict[str, Any], part)
+    if "role" in found or "messages" in found:
+        return (
+            "; give a message's text or parts without a role: earlier messages are in the thread (thread=...), a "
+            "system message is Agent(instructions=...)"
+        )
+    form = _FORMS.get(str(found.get("type")))
+    return "" if form is None else f"; use {form}"
 
 
 def user_message(

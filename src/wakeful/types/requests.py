@@ -12,11 +12,28 @@ from msgspec.structs import replace
 from ..errors.arguments import Checked
 from .base import Data
 
-__all__ = ["ModelSettings", "OutputSpec", "ToolSpec", "settings_problems"]
+__all__ = [
+    "CodeExecution",
+    "FileSearch",
+    "ImageGeneration",
+    "ModelSettings",
+    "OutputSpec",
+    "ServerToolSpec",
+    "ToolSpec",
+    "WebFetch",
+    "WebSearch",
+    "settings_problems",
+]
 
 
 class ModelSettings(Data, metaclass=Checked, omit_defaults=True):
-    """Settings of a model request. Unset fields use the vendor's defaults; `extra` is passed to its API as is."""
+    """Settings of a model request, common to all vendors. Unset fields use the vendor's defaults.
+
+    A vendor refuses a field that it lacks. `reasoning` is an effort such as `low`, or a number of tokens;
+    `tool_choice` is `auto`, `required`, `none` or the name of a tool; `logprobs` is the number of alternatives for
+    each token; `user` is an id of the end user; `timeout` is the seconds for one answer. `headers` and `body` are
+    added to the HTTP request as they are. `extra` has the settings that one vendor has alone.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
@@ -24,12 +41,22 @@ class ModelSettings(Data, metaclass=Checked, omit_defaults=True):
     reasoning: str | int | None = None
     stop: tuple[str, ...] = ()
     extra: dict[str, Any] = {}
+    seed: int | None = None
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: int | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    timeout: float | None = None
+    headers: dict[str, str] = {}
+    body: dict[str, Any] = {}
 
     def with_defaults(self, other: ModelSettings) -> ModelSettings:
         """Fill unset fields from `other`."""
         own = {f: v for f in self.__struct_fields__ if (v := getattr(self, f)) not in (None, (), {})}
-        if "extra" in own:
-            own["extra"] = {**other.extra, **self.extra}
+        for name in ("extra", "headers", "body"):
+            if name in own:
+                own[name] = {**getattr(other, name), **own[name]}
         return replace(other, **own) if own else other
 
 
@@ -42,6 +69,15 @@ def settings_problems(settings: ModelSettings) -> list[str]:
         "reasoning": (lambda value: type(value) in (str, int), "an effort such as 'low', or a number of tokens"),
         "stop": (_are_texts, "a tuple of texts that aren't empty"),
         "extra": (_is_named, "a dict by the names of the vendor's settings"),
+        "seed": (lambda value: type(value) is int, "a whole number"),
+        "tool_choice": (_is_text, "'auto', 'required', 'none' or the name of a tool"),
+        "parallel_tool_calls": (lambda value: type(value) is bool, "True or False"),
+        "logprobs": (lambda value: type(value) is int and 0 <= value <= 20, "a whole number from 0 to 20"),
+        "service_tier": (_is_text, "one of the vendor's names of tiers"),
+        "user": (_is_text, "an id of the end user, a text"),
+        "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "a positive number of seconds"),
+        "headers": (lambda value: _is_named(value) and _are_texts([*value.values()]), "a dict of texts"),
+        "body": (_is_named, "a dict by the names of the vendor's fields"),
     }
     return [
         f"settings.{name} is {what}, not {value!r:.80}; omit it to use the vendor's default"
@@ -60,8 +96,54 @@ def _are_texts(value: Any) -> bool:
     return all(isinstance(text, str) and text for text in cast(tuple[Any, ...], value))
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 def _is_named(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) for name in cast(dict[Any, Any], value))
+
+
+class WebSearch(Data, metaclass=Checked, omit_defaults=True, tag="web_search"):
+    """The vendor's web search. `extra` is passed to the vendor's tool as is, as in the other server tools."""
+
+    max_uses: int | None = None
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+
+
+class WebFetch(Data, metaclass=Checked, omit_defaults=True, tag="web_fetch"):
+    """The vendor's reader of web pages."""
+
+    max_uses: int | None = None
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+
+
+class CodeExecution(Data, metaclass=Checked, omit_defaults=True, tag="code_execution"):
+    """The vendor's sandbox for code."""
+
+    extra: dict[str, Any] = {}
+
+
+class FileSearch(Data, metaclass=Checked, omit_defaults=True, tag="file_search"):
+    """The vendor's search in files that were uploaded to it. `stores` are the vendor's ids of collections."""
+
+    stores: tuple[str, ...]
+    max_results: int | None = None
+    extra: dict[str, Any] = {}
+
+
+class ImageGeneration(Data, metaclass=Checked, omit_defaults=True, tag="image_generation"):
+    """The vendor's image generator."""
+
+    extra: dict[str, Any] = {}
+
+
+ServerToolSpec = WebSearch | WebFetch | CodeExecution | FileSearch | ImageGeneration
+"""A tool that the vendor runs within an answer."""
 
 
 class OutputSpec(Data):

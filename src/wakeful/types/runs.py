@@ -1,8 +1,8 @@
-"""Runs: identity, calls, tasks, waits, outcomes and the stored record."""
+"""Runs: identity, tasks, waits, outcomes and the stored record."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -10,20 +10,19 @@ from ..errors.arguments import Checked
 from .base import Data
 from .content import Artifact, Unknown
 from .requests import ModelSettings, ToolSpec
-from .tickets import Decision
 
 __all__ = [
+    "DEFAULT_RIGHTS",
     "FUNCTION",
     "PRIORITY",
+    "RIGHTS",
     "SCHEDULE",
+    "Author",
     "BackendEnd",
     "Blocked",
-    "Call",
-    "CallOutcome",
-    "CallState",
     "Cancelled",
-    "Effect",
     "EndRequested",
+    "ErrorDetail",
     "Failed",
     "Identity",
     "NaturalEnd",
@@ -31,6 +30,7 @@ __all__ = [
     "Origin",
     "Outcome",
     "Principal",
+    "Right",
     "RunOptions",
     "RunRecord",
     "RunStatus",
@@ -42,7 +42,6 @@ __all__ = [
     "TaskStatus",
     "TaskWake",
     "Termination",
-    "UnknownPolicy",
     "Usage",
     "WaitReason",
     "Waiting",
@@ -50,8 +49,6 @@ __all__ = [
 
 Origin = Literal["user", "subagent", "message", "task", "schedule", "a2a", "mcp", "internal", "unknown"]
 RunStatus = Literal["created", "running", "waiting", "done"]
-Effect = Literal["pure", "idempotent", "reconcile", "once"]
-UnknownPolicy = Literal["tell", "ask"]
 TaskStatus = Literal["running", "completed", "failed", "cancelled"]
 TaskWake = Literal["inbox", "run"]
 
@@ -64,11 +61,37 @@ PRIORITY = 128
 
 
 class Principal(Data, metaclass=Checked, omit_defaults=True):
-    """The caller on whose behalf a run acts. Runs, messages and decisions carry it; tools see it in `ctx`."""
+    """The caller on whose behalf a run acts. Runs, messages and decisions carry it; tools see it in `ctx`.
+
+    Tickets may be assigned to one of its `groups` or `roles`.
+    """
 
     id: str
     kind: str = "user"
     claims: dict[str, Any] = {}
+    groups: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+
+Right = Literal["tickets:edit", "tickets:supply", "tickets:reassign", "tickets:override"]
+RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+# The rights of a principal in the same process.
+DEFAULT_RIGHTS: frozenset[Right] = RIGHTS - {"tickets:override"}
+
+
+class Author(Data, metaclass=Checked, omit_defaults=True):
+    """The author of decisions on tickets: a principal, its rights, and how it was authenticated.
+
+    - `tickets:edit`: change the arguments of a call; `tickets:supply`: set its result.
+    - `tickets:reassign`: give a ticket to another assignee.
+    - `tickets:override`: decide on tickets of other assignees.
+
+    `auth` names the credential, such as `key:ab12`; in the same process there is `none`.
+    """
+
+    principal: Principal
+    rights: frozenset[Right] = DEFAULT_RIGHTS
+    auth: str = "none"
 
 
 class Identity(Data, omit_defaults=True):
@@ -147,7 +170,7 @@ class Cancelled(Data, omit_defaults=True, tag="cancelled"):
 
 
 class Blocked(Data, tag="blocked"):
-    """A gate blocked a call and ended the run."""
+    """A gate blocked a call and ended the run, or a guardrail blocked its input or its answer."""
 
     reason: str
 
@@ -204,7 +227,8 @@ class Waiting(Data, omit_defaults=True):
 class BackendEnd(Data, omit_defaults=True):
     """The result of a non-local agent's backend: its own status word, the reason, and artifacts.
 
-    `wait` is set if the run waits.
+    `wait` is set if the run waits; `poll_at` is then the time at which the backend is asked whether the remote
+    continued by itself.
     """
 
     status: str
@@ -212,49 +236,7 @@ class BackendEnd(Data, omit_defaults=True):
     artifacts: tuple[Artifact, ...] = ()
     raw: Any = None
     wait: WaitReason | None = None
-
-
-CallState = Literal["requested", "started", "suspended", "finished"]
-CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unknown"]
-
-
-class Call(Data, omit_defaults=True):
-    """One row of the ledger: a tool call and its state.
-
-    `effect` and `unknown` are copied from the tool when the call starts, so that recovery doesn't depend on later
-    code changes. `edited` holds a person's changed arguments; `arguments` stay the model's. A suspended call waits
-    for a ticket, for the task `task_id`, or for the time `until`. `timers` are the earlier waits of the call, as
-    pairs of ordinal and time.
-    """
-
-    id: str
-    run_id: str
-    step: int
-    index: int
-    name: str
-    arguments: dict[str, Any]
-    # Fields that change with the result come first: Postgres logs the bytes between the first and the last change.
-    state: CallState = "requested"
-    outcome: CallOutcome | None = None
-    message_id: str | None = None
-    finished_at: int | None = None
-    ticket_id: str | None = None
-    decisions: tuple[Decision, ...] = ()
-    edited: dict[str, Any] | None = None
-    problem: str | None = None
-    hooks_due: bool = False
-    task_id: str | None = None
-    until: int | None = None
-    timers: tuple[tuple[int, int], ...] = ()
-    attempt: int = 0
-    effect: Effect = "once"
-    unknown: UnknownPolicy = "tell"
-    started_at: int | None = None
-
-    @property
-    def effective_arguments(self) -> dict[str, Any]:
-        """The arguments to run with: a person's edit, else the model's."""
-        return self.arguments if self.edited is None else self.edited
+    poll_at: int | None = None
 
 
 class TaskRecord(Data, omit_defaults=True):
@@ -316,7 +298,8 @@ class TaskEvent(Data, omit_defaults=True):
 class TaskOutcome(Data, omit_defaults=True):
     """The outcome of a task, as reported to its owner.
 
-    `steps` is None if the run has a typed output: the owner then reads the run.
+    `steps` is None if the run has a typed output: the owner then reads the run. `usage` doesn't include the runs
+    that were `stopped` before they reported.
     """
 
     epoch: int
@@ -325,6 +308,19 @@ class TaskOutcome(Data, omit_defaults=True):
     error: str | None = None
     usage: Usage = _NO_USAGE
     steps: int | None = None
+    stopped: tuple[str, ...] = ()
+
+
+class ErrorDetail(Data, omit_defaults=True):
+    """The text of an unexpected exception, for operators. `reference` is what the model and callers are shown.
+
+    `source` names the code that raised it, such as `tool pay`.
+    """
+
+    reference: str
+    at: int
+    source: str
+    text: str
 
 
 class RunOptions(Data, omit_defaults=True):
@@ -359,6 +355,9 @@ class RunRecord(Data, omit_defaults=True, kw_only=True):
     - `hops`: messages in a row from agent to agent that led to the run.
     - `priority`: lower is claimed sooner.
     - `paused`: the run starts no step.
+    - `errors`: the last unexpected exceptions, for operators alone: `runtime.runs.errors` returns them.
+    - `stopped`: the runs of tasks that were stopped before they reported; `descendants` doesn't have their usage.
+    - `owner`: the principal that owns the thread, if another one's message began the run; empty if nobody does.
     - `leaves_tasks`: the run was interrupted, and its background tasks pass to the next run.
     """
 
@@ -387,11 +386,14 @@ class RunRecord(Data, omit_defaults=True, kw_only=True):
     leaves_tasks: bool = False
     paused: bool = False
     finished_at: int | None = None
+    errors: tuple[ErrorDetail, ...] = ()
+    stopped: tuple[str, ...] = ()
     needs: Needs | None = None
     backend: BackendEnd | None = None
     apart: bool = False
     identity: Identity
     principal: Principal | None = None
+    owner: str | None = None
     options: RunOptions | None = None
     task: TaskRef | None = None
     first_seq: int = 0
@@ -404,6 +406,13 @@ class RunRecord(Data, omit_defaults=True, kw_only=True):
     def id(self) -> str:
         """The run's id."""
         return self.identity.run_id
+
+    @property
+    def owner_id(self) -> str | None:
+        """The id of the principal that may read the run: the owner of its thread, else its own."""
+        if self.owner is not None:
+            return self.owner or None
+        return None if self.principal is None else self.principal.id
 
     @property
     def thread_id(self) -> str:

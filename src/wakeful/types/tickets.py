@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
-from typing import Any, Literal
+from hashlib import sha256
+from typing import Any, Literal, cast
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
+from ..errors import ConfigurationError
 from ..errors.arguments import Checked
 from .base import Data
 from .ids import new_id
+from .messages import Message
 
 __all__ = [
+    "ANYBODY",
     "ASKERS",
     "SYSTEM",
     "Answer",
+    "Approval",
     "Decision",
     "Escalation",
+    "NotTaken",
     "OnDeadline",
     "ResumeMode",
     "Seconds",
     "Ticket",
     "TicketStatus",
     "Verdict",
+    "Vote",
+    "is_assignee",
+    "plain_assignee",
 ]
 
 ResumeMode = Literal["proceed", "result", "arguments"]
-TicketStatus = Literal["open", "answered", "superseded", "cancelled"]
-Verdict = Literal["approve", "deny", "reassign"]
+TicketStatus = Literal["open", "answered", "settled", "superseded", "cancelled"]
+Verdict = Literal["approve", "deny", "reassign", "comment"]
 Seconds = int | float | timedelta
 
 # The principal of decisions made by a deadline. Reserved: no caller's principal may have this id.
@@ -56,12 +67,107 @@ class Escalation(Data, metaclass=Checked, omit_defaults=True):
     deadline: float | timedelta | None = None
 
 
+_KINDS = ("user:", "group:", "role:")
+
+
+def is_assignee(value: Any) -> bool:
+    """Whether a value can be an assignee."""
+    if not _is_text(value):
+        return False
+    return _is_text(value.partition(":")[2]) if value.startswith(_KINDS) else True
+
+
+def plain_assignee(assignee: str) -> str:
+    """An assignee in one spelling: a user without the prefix, unless the rest would read as another kind."""
+    bare = assignee.removeprefix("user:")
+    return assignee if bare.startswith(_KINDS) else bare
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+class Approval(Data, metaclass=Checked, omit_defaults=True):
+    """The people who may approve a call: the assignee, members of the `groups`, or anybody if none is named.
+
+    An assignee is `user:<id>`, `group:<name>` or `role:<name>`; a plain text is a user's id. The requester, the
+    principal at the root of the run's tree, may not approve, unless `requester` is set: then it may approve or
+    deny, but not edit the arguments or set the result.
+
+    The call runs once `quorum` different principals approved; the first denial denies it. If one of them edits
+    the arguments, the count starts again. With a quorum nobody may set the result.
+    """
+
+    assignee: str | None = None
+    quorum: int = 1
+    groups: tuple[str, ...] = ()
+    requester: bool = False
+
+    def __post_init__(self) -> None:
+        if problems := _approval_problems(self):
+            raise ConfigurationError(problems)
+        force_setattr(self, "groups", tuple(self.groups))
+
+
+def _approval_problems(approval: Approval) -> list[str]:
+    assignee: Any = approval.assignee
+    quorum: Any = approval.quorum
+    groups: Any = approval.groups
+    found: list[str] = []
+    if assignee is not None and not is_assignee(assignee):
+        found.append(
+            f"assignee is a text: user:<id>, group:<name>, role:<name> or a user's id, not {assignee!r:.80}"
+        )
+    if not isinstance(groups, tuple | list) or not all(map(_is_text, cast(Any, groups))):
+        found.append(f"Approval.groups is a tuple of groups' names, not {groups!r:.80}")
+    if not isinstance(cast(Any, approval.requester), bool):
+        found.append(f"Approval.requester is True or False, not {approval.requester!r:.80}")
+    if type(quorum) is not int or quorum < 1:
+        return [*found, f"Approval.quorum is a count of principals, 1 or more, not {quorum!r:.80}"]
+    is_one = assignee is not None and not groups and not str(assignee).startswith(_KINDS[1:])
+    if is_one and quorum > 1 + approval.requester:
+        found.append(
+            f"Approval.quorum={quorum} can't be reached by {assignee!r:.80} alone: name a group or a role"
+        )
+    return found
+
+
+ANYBODY = Approval()
+
+
+class Vote(Data):
+    """An approval that counts towards a ticket's quorum."""
+
+    principal_id: str
+    at: int
+
+
+class NotTaken(Data, omit_defaults=True):
+    """Why no run took a decision, by whom and when.
+
+    It was `withdrawn` or `replaced` before a run took it, `refused` by the remote agent that had asked,
+    `forbidden` because its author lost the right to it, or `stale` because the ticket changed.
+    """
+
+    cause: Literal["withdrawn", "replaced", "refused", "forbidden", "stale"]
+    principal_id: str | None = None
+    reason: str = ""
+    at: int = 0
+
+
 class Decision(Data, metaclass=Checked, omit_defaults=True):
     """An answer to a ticket.
 
     The meaning of `value` depends on the mode: the value of `ctx.decision` in the tool (`proceed`), the tool's
     result (`result`), or its new arguments (`arguments`). With the verdict `reassign` the ticket stays open, and
-    `value` is the new assignee.
+    `value` is the new assignee; with `comment` it stays as it is, and `reason` is the text. A decision without
+    effect is kept with the reason in `not_taken`. `message` is the message in which the answer came, if it came in
+    one; the model isn't shown it.
+
+    - `seen`: the digest of the ticket that its author saw; the decision is refused if the ticket changed.
+    - `auth`: how its author was authenticated, such as `key:ab12`.
+    - `override`: its author had no part in the ticket, but the right to override.
+    - `request_digest`: the digest of the request that its id is derived from.
     """
 
     ticket_id: str
@@ -73,6 +179,12 @@ class Decision(Data, metaclass=Checked, omit_defaults=True):
     asked_by: str = ""
     at: int = 0
     id: str = field(default_factory=new_id)
+    not_taken: NotTaken | None = None
+    message: Message | None = None
+    seen: str | None = None
+    auth: str = ""
+    override: bool = False
+    request_digest: str = ""
 
 
 class Ticket(Data, omit_defaults=True, kw_only=True):
@@ -82,7 +194,14 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     of its value. `asked_by` is `approval`, `client`, `tool`, `remote` (an agent's backend), `unknown` (an
     interrupted call of unknown outcome), or the name of the plugin whose gate suspended the call.
 
-    At its `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides.
+    At its `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides. The
+    deadline of a `remote` ticket is the remote agent's, which decides itself: the ticket is `settled` once that
+    agent continued without an answer from here.
+
+    - `requester`: the principal at the root of the run's tree. It may decide on an approval if `by_requester`.
+    - `groups`: whose members may decide besides the assignee.
+    - `quorum`, `approvals`: how many principals must approve, and who has.
+    - `digest`: a hash of what a person decides on: the call, its arguments, the message and the answers accepted.
     """
 
     id: str
@@ -101,6 +220,24 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     created_at: int = 0
     on_deadline: OnDeadline = "deny"
     escalate: tuple[Escalation, ...] = ()
+    requester: str | None = None
+    by_requester: bool = False
+    groups: tuple[str, ...] = ()
+    quorum: int = 1
+    approvals: tuple[Vote, ...] = ()
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        # Python's encoder: it takes text that UTF-8 can't hold.
+        shown = json.dumps(
+            [self.tool, self.arguments, self.message, self.accepts, self.schema], sort_keys=True, default=repr
+        )
+        force_setattr(self, "digest", sha256(shown.encode()).hexdigest()[:32])
+
+    @property
+    def missing(self) -> int:
+        """How many approvals are missing."""
+        return max(0, self.quorum - len(self.approvals)) if self.status == "open" else 0
 
     @property
     def asks_value(self) -> bool:

@@ -102,7 +102,7 @@ async def test_failing_secret_function_is_named_without_secret(
     with serving(answers) as remote:
         analyst = Agent.remote("analyst", a2a=remote.url, allow_private=True, auth=auth)
         async with Runtime([analyst], store=tmp_path / "app.db") as runtime:
-            result = await runtime.run("analyst", "hi", thread="t")
+            result = await runtime.run("analyst", "hi", thread="t", check=False)
             events = [event async for event in runtime.events("t", follow=False)]
     assert isinstance(result.termination, Failed)
     assert result.termination.error == "NoCredentials"
@@ -164,7 +164,9 @@ async def test_refused_token_is_replaced_once() -> None:
 async def test_missing_token_is_a_clear_error() -> None:
     with tokens(status=401) as (url, _), serving(answers) as remote, pytest.raises(BackendError) as failure:
         await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")
-    assert failure.value.detail == f"no token from {url}: HTTP 401; check the client's id and secret"
+    assert (
+        failure.value.detail == f"agent 'analyst': no token from {url}: HTTP 401; check the client's id and secret"
+    )
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 4])
@@ -199,7 +201,7 @@ async def test_token_is_refused_when_header_cannot_carry_it(token: str) -> None:
         pytest.raises(BackendError) as failure,
     ):
         await thread(remote.url, auth=OAuth2(url, "me", SECRET)).ask("hi")
-    assert failure.value.detail == f"no token from {url}: the answer isn't an OAuth2 token"
+    assert failure.value.detail == f"agent 'analyst': no token from {url}: the answer isn't an OAuth2 token"
 
 
 @pytest.mark.parametrize(

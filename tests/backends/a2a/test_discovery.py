@@ -93,9 +93,7 @@ async def test_invalid_card_is_refused() -> None:
 async def test_missing_card_is_refused_with_its_address() -> None:
     with listening(Starlette()) as url:
         refused = await refusal(url)
-        assert refused.startswith(
-            f"no agent card at {url}/.well-known/agent-card.json: HTTP 404: give the address"
-        )
+        assert f"no agent card at {url}/.well-known/agent-card.json: HTTP 404: give the address" in refused
 
 
 @pytest.mark.parametrize("interface", [("JSONRPC", "0.2"), ("JSONRPC", "2.0"), ("SOAP", "1.0")])
@@ -304,7 +302,7 @@ async def test_response_that_is_not_a2a_is_a_clear_error() -> None:
 )
 def test_invalid_endpoint_is_refused_at_construction(endpoint: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidConfig) as failure:
-        A2AFactory().validate(endpoint)
+        A2AFactory().build(endpoint)
     assert problem in str(failure.value)
     assert "me:secret" not in str(failure.value)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import msgspec
 import pytest
 from a2a.helpers import new_data_part, new_raw_part, new_text_message, new_url_part
@@ -10,13 +13,13 @@ from a2a.types import Role
 from wakeful.backends import CancelledStatus, Completed, FailedStatus, TimedOut, WaitingAuth, WaitingInput
 from wakeful.backends.a2a.objects import RemoteMessage, RemotePart
 from wakeful.backends.a2a.questions import questions_in
-from wakeful.errors import ExecutionFailed
-from wakeful.types.content import Artifact, Base64, Image, Text, ToolReply
+from wakeful.errors import ExecutionFailed, RemoteError
+from wakeful.types.content import Artifact, Base64, Document, Image, Text, ToolReply, Url
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
 
 from .requests import thread
-from .servers import Turn, serving
+from .servers import App, Receive, Scope, Send, Turn, serving
 
 BINDINGS = [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")]
 
@@ -239,8 +242,64 @@ async def test_timeout_cancels_remote_task() -> None:
             result = await talk.ask("go")
             assert result.status == TimedOut()
             assert result.termination is not None
-            assert getattr(result.termination, "message", "") == "polling timeout exceeded"
+            said = getattr(result.termination, "message", "")
+            assert said.startswith(
+                "agent 'analyst' wasn't done within 3 s, its `timeout`; its task was cancelled."
+            )
+            assert "Give Agent.remote(...) a longer timeout" in said
             assert len(remote.cancelled) == 1
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_task_is_cancelled_when_answer_is_too_large(
+    streaming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.backends.a2a.progress._MAX_CHARACTERS", 10)
+
+    async def floods(turn: Turn) -> None:
+        await turn.open()
+        await turn.write("x" * 11)
+        await turn.reached("never")
+
+    with serving(floods, streaming=streaming) as remote:
+        talk = thread(remote.url)
+        with pytest.raises(RemoteError, match=r"more than .* the limits; its task was cancelled") as failure:
+            await talk.ask("go")
+    assert failure.value.detail.startswith("agent 'analyst': ")
+    assert talk.state is not None
+    assert remote.cancelled == [talk.state["task_id"]]
+
+
+@pytest.mark.parametrize("keeps_task", [True, False])
+async def test_unstreamed_artifacts_are_fetched_once(keeps_task: bool) -> None:
+    """The remote streams no artifact updates, and may not know the task any more when it is over."""
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "Done."}]}
+    ids, done = {"taskId": "t", "contextId": "c"}, {"state": "TASK_STATE_COMPLETED", "message": message}
+    made = {"artifactId": "a", "parts": [{"text": "Sunny."}, {"data": {"degrees": 21}}]}
+    events: list[Any] = [
+        {"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}},
+        {"statusUpdate": {**ids, "status": done}},
+    ]
+    stream = b"".join([b"data: " + json.dumps(event).encode() + b"\r\n\r\n" for event in events])
+    task = json.dumps({"id": "t", "contextId": "c", "status": done, "artifacts": [made]}).encode()
+    replies = {"/rest/message:stream": (b"text/event-stream", stream)}
+    if keeps_task:
+        replies["/rest/tasks/t"] = (b"application/json", task)
+
+    async def wrap(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in replies:
+            return await app(scope, receive, send)
+        kind, body = replies[scope["path"]]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        return await send({"type": "http.response.body", "body": body})
+
+    with serving(streams, bindings=[("HTTP+JSON", "1.0")], wrap=wrap) as remote:
+        talk = thread(remote.url)
+        result = await talk.ask("Paris")
+    assert result.status == Completed()
+    assert remote.calls("/rest/tasks/t") == 1
+    assert talk.shown == [result.text] == ["Sunny." if keeps_task else "Done."]
+    assert [artifact.content for artifact in result.output.artifacts] == ([{"degrees": 21}] if keeps_task else [])
 
 
 async def test_artifacts_take_precedence_over_status_messages() -> None:
@@ -329,6 +388,17 @@ async def test_media_is_sent_as_files() -> None:
         content = (Text("A picture"), Image(Base64("image/png", "iVBORw==")))
         message = Message(new_id(), "user", content, 0)
         assert (await thread(remote.url).ask(message)).text == "A picture: 4 bytes of image/png"
+
+
+async def test_media_type_of_url_is_sent() -> None:
+    async def lists(turn: Turn) -> None:
+        updater = await turn.open()
+        await updater.complete(turn.says(", ".join([f"{part.url} {part.media_type}" for part in turn.parts])))
+
+    report, cat = Document(Url("https://x/1", "application/pdf"), "report"), Image(Url("https://x/2"))
+    with serving(lists) as remote:
+        said = (await thread(remote.url).ask(Message(new_id(), "user", (report, cat), 0))).text
+    assert said == "https://x/1 application/pdf, https://x/2 image/*"
 
 
 async def test_empty_input_is_not_sent() -> None:

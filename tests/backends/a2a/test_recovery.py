@@ -101,7 +101,7 @@ async def test_unreachable_remote_with_task_is_waited_for() -> None:
         assert down.left == {CARD: 0, "/rpc": 0}
         again = Thread(thread(remote.url, timeout=0.2).backend)
         again.state, down.left = talk.state, {CARD: 1_000_000}
-        with pytest.raises(RemoteError, match="though it may be working on a message of this run: retry the run"):
+        with pytest.raises(RemoteError, match=r"'analyst': no agent card .* in 0\.2 s, the agent's `timeout`"):
             await again.ask("Paris")
     assert len(remote.messages) == 1
 
@@ -116,7 +116,10 @@ async def test_timeout_reports_last_error_of_remote() -> None:
         result = await again.ask("Paris")
     assert result.status == TimedOut()
     said = getattr(result.termination, "message", "")
-    assert said.startswith("polling timeout exceeded: the task's status can't be fetched (HTTP 503 from")
+    assert said.startswith(
+        "agent 'analyst' wasn't done within 3 s, its `timeout`: the task's status can't be fetched (HTTP 503 from"
+    )
+    assert "its task could not be cancelled and may still run" in said
 
 
 async def test_slow_card_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from ..contract import (
     Capabilities,
     DelegateRequest,
     ExecutionBackend,
+    PollRequest,
     RootRequest,
 )
 from .settings import Settings, settings_of
@@ -39,6 +40,7 @@ class A2ABackend(ExecutionBackend):
         transcript="incremental",
         output="text_and_artifacts",
         persistence=("ephemeral", "durable"),
+        steering=False,
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -64,6 +66,10 @@ class A2ABackend(ExecutionBackend):
     async def abort(self, request: AbortRequest) -> None:
         """Cancel the remote task of the run's saved handle."""
         await self._client.abort(request.agent_id, request.identity.run_id, request.state)
+
+    async def poll(self, request: PollRequest) -> dict[str, Any] | None:
+        """Fetch the task of a waiting run; returns the state to follow it with if it no longer asks the same."""
+        return await self._client.poll(request.agent_id, request.identity.run_id, request.state)
 
     async def refresh(self, agent_id: str, state: dict[str, Any]) -> BackendResult | None:
         """Fetch the result of a saved handle's task without waiting; None while the task runs."""

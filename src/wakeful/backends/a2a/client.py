@@ -13,7 +13,7 @@ import httpx
 from msgspec import structs
 
 from ...errors import BackendError, ConfigurationError, ExecutionFailed, NoCredentials, RemoteError, WakefulError
-from ...outbound import open_http
+from ...outbound import TooLarge, open_http
 from ...types.ids import new_id
 from ...types.runs import Failed
 from ..contract import BackendOutput, BackendResult, DelegateRequest, RootRequest
@@ -53,15 +53,24 @@ class A2AClient:
 
     async def execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
         """Send the new messages and follow the task, or resume the exchange of an earlier activation."""
-        async with self._translate_faults(request.agent_id):
-            return await self._execute(request)
+        sessions: list[Session] = []
+        try:
+            async with self._translate_faults(request.agent_id):
+                return await self._execute(request, sessions)
+        except (BackendError, ConfigurationError, NoCredentials) as error:
+            if not _has_unsent_answer(request, *sessions):
+                raise
+            text = str(error)
+            failed = BackendResult(request.agent_id, FailedStatus(text), Failed(type(error).__name__, text))
+            state = sessions[0].state if sessions else load_state(request.state, request.agent_id)
+            return failed if state is None else _without_answer(failed, state)
 
-    async def _execute(self, request: RootRequest | DelegateRequest) -> BackendResult:
+    async def _execute(self, request: RootRequest | DelegateRequest, sessions: list[Session]) -> BackendResult:
         state = load_state(request.state, request.agent_id)
         parts = parts_of(request.new_messages or request.messages)
-        if not parts:
-            raise ExecutionFailed("no user message content to send")
         resumes = state is not None and state.is_active and state.run_id == request.identity.run_id
+        if not parts and not (resumes and state is not None and state.stage == "sent"):
+            raise ExecutionFailed("no user message content to send")
         if resumes and state is not None and state.url != self._settings.url:
             raise ExecutionFailed(
                 f"outcome unknown: the message went to {state.url}, and agent '{request.agent_id}' is now at "
@@ -81,6 +90,7 @@ class A2AClient:
                 may_resend=endpoint.dedupes or self._settings.effect != "once",
                 connect_timeout=self._settings.connect_timeout,
             )
+            sessions.append(session)
             return await self._run_session(session, request, parts, resumes=resumes)
 
     async def _run_session(
@@ -104,7 +114,11 @@ class A2AClient:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return await self._time_out(session, request.agent_id)
+            result = await self._time_out(session, request.agent_id)
+            return _without_answer(result, session.state) if _has_unsent_answer(request, session) else result
+        except TooLarge as error:
+            ending = await self._cancel_in_time(session, request.agent_id)
+            raise TooLarge(f"{error.detail}; {ending}") from None
         except Refused as fault:
             self._endpoint = None  # The agent may have moved.
             return self._failed(request.agent_id, str(fault), _after_refusal(session.state))
@@ -112,7 +126,8 @@ class A2AClient:
             if session.is_unsent:
                 await request.save(_after_refusal(session.state).dump())
             raise
-        return self._result(request.agent_id, session.progress, session.state, refused, answered_in(parts))
+        result = self._result(request.agent_id, session.progress, session.state, refused, answered_in(parts))
+        return structs.replace(result, refused=self._credentials.redact(refused)) if refused else result
 
     async def _prepare(self, wire: Wire, state: RemoteState | None, run_id: str) -> RemoteState:
         if state is not None and state.stage == "waiting" and state.run_id != run_id and state.task_id is not None:
@@ -161,6 +176,21 @@ class A2AClient:
             return
         async with self._translate_faults(agent_id), self._connect() as (wire, _):
             await self._cancel(wire, state)
+
+    async def poll(self, agent_id: str, run_id: str, stored: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Fetch a run's waiting task; returns the state to follow it with if it no longer asks the same."""
+        state = load_state(stored, agent_id)
+        if state is None or state.run_id != run_id or state.stage != "waiting" or state.url != self._settings.url:
+            return None
+        task_id = state.task_id or ""
+        async with self._translate_faults(agent_id), asyncio.timeout(CALL_TIMEOUT), self._connect() as (wire, _):
+            try:
+                status = (await wire.get(task_id)).status
+            except NoSuchTask:
+                status = None  # Following the task tells that its outcome is unknown.
+        if status is not None and status.state in INTERRUPTED and status.mark == state.asked:
+            return None
+        return structs.replace(state, stage="sent", asked="").dump()
 
     async def refresh(self, agent_id: str, stored: dict[str, Any]) -> BackendResult | None:
         """Fetch the result of a stored handle's task without waiting; None while the task runs."""
@@ -211,17 +241,26 @@ class A2AClient:
         except (NoSuchTask, NotCancelable):
             pass
 
-    async def _time_out(self, session: Session, agent_id: str) -> BackendResult:
+    async def _cancel_in_time(self, session: Session, agent_id: str) -> str:
+        """Cancel the task of an exchange that is given up; returns what became of it, as a clause."""
         try:
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._cancel(session.wire, session.state)
         except (Fault, WakefulError, TimeoutError) as error:
-            _log.warning(
-                "agent %r: its task could not be cancelled: %s", agent_id, self._credentials.redact(str(error))
-            )
+            reason = self._credentials.redact(str(error))
+            _log.warning("agent %r: its task could not be cancelled: %s", agent_id, reason)
+            return "its task could not be cancelled and may still run"
+        return "its task was cancelled"
+
+    async def _time_out(self, session: Session, agent_id: str) -> BackendResult:
+        ending = await self._cancel_in_time(session, agent_id)
         # The state is kept: a retry of the run fetches this task, which may have a result by then.
         fault = "" if session.fault is None else f": the task's status can't be fetched ({session.fault})"
-        termination = Failed("TimedOut", f"polling timeout exceeded{self._credentials.redact(fault)}")
+        text = (
+            f"agent '{agent_id}' wasn't done within {self._settings.timeout:g} s, its `timeout`{fault}; {ending}. "
+            "Give Agent.remote(...) a longer timeout, or retry the run to fetch the task's result"
+        )
+        termination = Failed("TimedOut", self._credentials.redact(text))
         return BackendResult(agent_id, TimedOut(), termination, state=session.state.dump())
 
     def _failed(self, agent_id: str, reason: str, state: RemoteState) -> BackendResult:
@@ -245,7 +284,7 @@ class A2AClient:
         cancelled = progress.reply is None and progress.status.state == "TASK_STATE_CANCELED"
         output = BackendOutput(progress.answer or None, progress.artifacts)
         status = CancelledStatus() if cancelled else Completed()
-        return BackendResult(agent_id, status, output=output, steps=1, state=state.dump())
+        return BackendResult(agent_id, status, output=output, state=state.dump())
 
     def _waiting_result(
         self, agent_id: str, progress: Progress, state: RemoteState, refused: str, answered: Container[str]
@@ -292,8 +331,8 @@ class A2AClient:
                 if not limit.expired():
                     raise
                 raise RemoteError(
-                    f"no agent card at {self._settings.url} in {seconds:g} s, though it may be working on a "
-                    "message of this run: retry the run to fetch the result"
+                    f"no agent card at {self._settings.url} in {seconds:g} s, the agent's `timeout`, though it "
+                    "may be working on a message of this run: retry the run to fetch the result"
                 ) from None
         return self._endpoint[1]
 
@@ -320,10 +359,11 @@ class A2AClient:
             raise NoCredentials(f"agent '{agent_id}': {error.detail}") from None
         except Fault as fault:
             self._endpoint = None
-            raise RemoteError(self._credentials.redact(str(fault))) from None
+            raise RemoteError(f"agent '{agent_id}': {self._credentials.redact(str(fault))}") from None
         except BackendError as error:
             self._endpoint = None
-            raise type(error)(self._credentials.redact(error.detail)) from None
+            name = f"agent '{agent_id}': " if isinstance(error, RemoteError) else ""
+            raise type(error)(name + self._credentials.redact(error.detail)) from None
 
 
 def _ask_again(message: str, reason: str) -> str:
@@ -335,6 +375,23 @@ def _after_refusal(state: RemoteState) -> RemoteState:
     if state.stage != "intent":
         return state
     return structs.replace(state, stage="done" if state.task_id is None else "waiting")
+
+
+def _has_unsent_answer(request: RootRequest | DelegateRequest, session: Session | None = None) -> bool:
+    """Whether the request has an answer that certainly did not reach the remote."""
+    if not request.is_continuation:
+        return False
+    if session is not None:
+        return session.is_unsent and session.is_answering
+    state = load_state(request.state, request.agent_id)
+    return state is not None and state.stage == "waiting"
+
+
+def _without_answer(result: BackendResult, state: RemoteState) -> BackendResult:
+    """A failed result whose request did not reach the remote: a retry of the run follows the task without it."""
+    state = structs.replace(state, stage="sent", asked="")
+    why = "it can't be reached, and the answer was not sent"
+    return structs.replace(result, state=state.dump(), refused=why)
 
 
 def _ignore_text(text: str) -> None:

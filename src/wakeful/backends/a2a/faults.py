@@ -12,6 +12,7 @@ from a2a.client.errors import A2AClientError
 from a2a.utils import errors as a2a
 
 from ...errors import WakefulError
+from ...outbound import TooLarge
 
 __all__ = ["Errored", "Fault", "NoSuchTask", "NotCancelable", "NotOffered", "Refused", "Unreachable", "translate"]
 
@@ -127,14 +128,16 @@ def _retry_after(value: str | None) -> float | None:
     return max(seconds, 0.0) if seconds == seconds else None
 
 
-def _from_grpc(error: Any) -> Fault:
+def _from_grpc(error: Any) -> Exception:
     code, details = str(error.code().name), str(error.details() or "")
     reason = f"gRPC {code}: {details[:2000]}"
     match code:
         case "UNAVAILABLE":
             return Unreachable(reason, may_have_started="failed to connect" not in details.lower())
         case "RESOURCE_EXHAUSTED":
-            return Refused(reason) if "larger than max" in details else Unreachable(reason, may_have_started=False)
+            if "larger than max" in details:
+                return TooLarge(reason) if details.startswith("Received") else Refused(reason)
+            return Unreachable(reason, may_have_started=False)
         case "DEADLINE_EXCEEDED" | "CANCELLED" | "UNKNOWN":
             return Unreachable(reason, may_have_started=True)
         case "UNAUTHENTICATED" | "PERMISSION_DENIED":

@@ -13,7 +13,7 @@ from ...types.content import Artifact, Audio, Base64, Content, Document, Image, 
 from ...types.messages import Message
 from .objects import RemoteArtifact, RemotePart
 
-__all__ = ["answered_in", "artifacts_in", "data_in", "parts_of", "text_in"]
+__all__ = ["answered_in", "artifacts_in", "data_in", "parts_of", "text_in", "url_type_of"]
 
 _ANY = "application/octet-stream"
 
@@ -91,11 +91,20 @@ def _content_parts(content: Content) -> Iterator[RemotePart]:
                 case Base64(media_type, data):
                     yield RemotePart(raw=data, media_type=media_type, filename=name)
                 case Url(url):
-                    yield RemotePart(url=url, filename=name)
+                    yield RemotePart(url=url, media_type=url_type_of(content), filename=name)
                 case _:
                     pass
         case _:
             pass
+
+
+_RANGES: dict[type[Any], str] = {Image: "image/*", Audio: "audio/*", Video: "video/*"}
+
+
+def url_type_of(content: Image | Audio | Video | Document) -> str | None:
+    """The media type of content at a URL: the URL's own, or a range such as `image/*`."""
+    own = content.source.media_type if isinstance(content.source, Url) else None
+    return own or _RANGES.get(type(content))
 
 
 def text_in(parts: Iterable[RemotePart]) -> str:

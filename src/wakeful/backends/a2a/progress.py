@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...errors import RemoteError
+from ...outbound import TooLarge
 from ...types.content import Artifact
 from ..contract import Question
 from .objects import (
@@ -74,6 +74,11 @@ class Progress:
         return self.reply is None and self.status.state in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED")
 
     @property
+    def has_artifacts(self) -> bool:
+        """Whether any artifact is known."""
+        return bool(self._artifacts)
+
+    @property
     def artifact_text(self) -> str:
         """The text of all artifacts."""
         texts = [text_in(parts) for _, parts in self._artifacts.values()]
@@ -130,11 +135,15 @@ class Progress:
         if self.is_over and not self.has_failed:  # The message of a failure is no answer.
             self._stream(self.answer)
 
-    def _replace(self, task: RemoteTask) -> None:
+    def set_artifacts(self, artifacts: Iterable[RemoteArtifact]) -> None:
+        """Replace the artifacts by those of a snapshot, without streaming their text."""
         self._artifacts.clear()
         self._parts = self._characters = 0
-        for index, artifact in enumerate(task.artifacts):
+        for index, artifact in enumerate(artifacts):
             self._set(artifact, artifact.artifact_id or str(index))
+
+    def _replace(self, task: RemoteTask) -> None:
+        self.set_artifacts(task.artifacts)
         self.status, self._history, self._metadata = task.status, task.history[-_MAX_HISTORY:], task.metadata
         self._stream(self.artifact_text)
 
@@ -158,14 +167,14 @@ class Progress:
         self._count(artifact.parts)
         self._artifacts[key] = (artifact, list(artifact.parts))
         if len(self._artifacts) > _MAX_ARTIFACTS:
-            raise RemoteError(f"the task has more than {_MAX_ARTIFACTS:,} artifacts, the limit")
+            raise TooLarge(f"the task has more than {_MAX_ARTIFACTS:,} artifacts, the limit")
 
     def _count(self, parts: Iterable[RemotePart]) -> None:
         for size in _sizes(parts):
             self._parts += 1
             self._characters += size
         if self._parts > _MAX_PARTS or self._characters > _MAX_CHARACTERS:
-            raise RemoteError(
+            raise TooLarge(
                 f"the task's artifacts have more than {_MAX_PARTS:,} parts or {_MAX_CHARACTERS:,} characters, the "
                 "limits"
             )

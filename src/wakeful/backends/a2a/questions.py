@@ -62,9 +62,8 @@ def _question(ticket: _Ticket) -> Question:
     if not asks_value and ticket.asked_by != "remote":  # A remote agent's question includes its call.
         text = f"{text} {ticket.tool} {msgspec.json.encode(ticket.arguments).decode()}"
     data: dict[str, Any] = {"tool": ticket.tool, "arguments": ticket.arguments, "askedBy": ticket.asked_by}
-    if ticket.deadline is not None:
-        data["deadline"] = int(ticket.deadline)
     schema = ticket.schema
     if schema is not None and schema_faults(schema):
         data["schema"], schema = schema, None  # A schema that isn't supported here is left to the remote.
-    return Question(ticket.ticket_id, text, data, modes, schema)
+    deadline = None if ticket.deadline is None else int(ticket.deadline)
+    return Question(ticket.ticket_id, text, data, modes, schema, deadline)

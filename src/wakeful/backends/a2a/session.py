@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -129,8 +130,8 @@ class Session:
     """Sends the message of a state, follows its task, and saves the state as it changes.
 
     `may_resend` says whether the same message may be sent again: the remote dedupes, or the effect allows it.
-    `is_unsent` is true once it is certain that the message was not sent. `fault` is the error of the last fetch of
-    the task.
+    `is_unsent` is true while it is certain that the message was not sent. `fault` is the error of the last fetch
+    of the task.
     """
 
     def __init__(
@@ -188,6 +189,7 @@ class Session:
         state = self.state
         message = RemoteMessage(state.message_id, "ROLE_USER", parts, state.context_id, state.task_id or "")
         while True:
+            self.is_unsent = False
             try:
                 await self._send(message)
             except (NoCredentials, ConfigurationError):
@@ -208,11 +210,8 @@ class Session:
     async def _may_send_again(self, fault: Fault) -> bool:
         """Whether the remote started nothing and another attempt may succeed; waits before it."""
         if isinstance(fault, Unreachable):
-            try:
-                await self._pause(fault)
-            except RemoteError:
-                self.is_unsent = not self._in_doubt
-                raise
+            self.is_unsent = not self._in_doubt
+            await self._pause(fault)
             return True
         if isinstance(fault, NotOffered) and self._streams:
             self._streams = False  # The card declares streams, but the server has none.
@@ -351,7 +350,17 @@ class Session:
             return  # An event of another task.
         elif isinstance(event, RemoteMessage) and event.context_id:
             self.state = structs.replace(self.state, context_id=event.context_id)
+        if isinstance(event, StatusUpdate) and event.status.state == "TASK_STATE_COMPLETED":
+            await self._complete_artifacts()
         self.progress.apply(event)
+
+    async def _complete_artifacts(self) -> None:
+        """Fetch the artifacts of a completed task if its updates had none: not every remote streams them."""
+        if self.progress.has_artifacts:
+            return
+        with suppress(Refused):  # The remote keeps no finished tasks: the updates are all there is.
+            task = await retry(lambda: self.wire.get(self._task_id))
+            self.progress.set_artifacts(task.artifacts)
 
     async def _pause(self, fault: Unreachable) -> None:
         if self._budget.is_spent(fault) and self.state.task_id is None:  # A remote with a task is waited for.

@@ -1,57 +1,73 @@
-"""Decisions on tickets: a call continues, ends, or asks again; a ticket goes to another person."""
+"""Decisions on tickets: a call continues, ends, or asks again; a ticket gets a vote, a comment or an assignee."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
+from ...errors import NotAllowed, StaleDecision
+from ...identity.rights import permit
 from ...tools import MAX_RESULT_BYTES
+from ...types.events import TicketChanged
 from ...types.inbox import DecisionItem
-from ...types.tickets import Decision, Ticket
+from ...types.tickets import Decision, NotTaken, Ticket
 from ..activation import Activation
-from .ledger import answered, asked_again, edit_fault, reassigned
+from .ledger import answered, asked_again, change_ticket, edit_fault
 
-__all__ = ["apply_decision", "apply_decision_item", "reassign_ticket"]
+__all__ = ["apply_decision", "apply_decision_item", "write_change"]
 
 
 def apply_decision_item(act: Activation, item: DecisionItem) -> None:
     """Apply a decision from the inbox.
 
-    Its sender may not have had the tool at hand: edited arguments that don't fit the tool are refused, and the
-    ticket stays open.
+    The ticket may have changed since its sender looked: a decision that its author may no longer make is kept
+    without effect. The sender may not have had the tool at hand: edited arguments that don't fit the tool are
+    refused, and the ticket stays open.
     """
     decision = item.decision
     ticket = act.view.tickets.get(decision.ticket_id)
-    fault = None if ticket is None else edit_fault(act.agent.tools.get(ticket.tool), ticket, decision)
-    if ticket is not None and fault is not None:
+    if ticket is None:
+        return
+    try:
+        decision = permit(ticket, decision, item.author)
+    except (NotAllowed, StaleDecision) as error:
+        cause = NotTaken("stale" if isinstance(error, StaleDecision) else "forbidden", None, str(error), act.now)
+        write_change(act, ticket, replace(decision, asked_by=ticket.asked_by, not_taken=cause))
+        return
+    fault = edit_fault(act.agent.tools.get(ticket.tool), ticket, decision)
+    if fault is not None:
         act.change(asked_again(act.view.calls[ticket.call_id], ticket, fault, act.identity, act.now))
         return
     apply_decision(act, decision)
-    if ticket is not None and (follow_up := item.follow_up) is not None:
+    if (follow_up := item.follow_up) is not None:
         act.draft.put_item(follow_up)
         if follow_up.thread_id == act.identity.thread_id:
             act.view.inbox[follow_up.id] = follow_up  # The next step may come before the next commit.
 
 
 def apply_decision(act: Activation, decision: Decision) -> None:
-    """Apply a decision to its call; does nothing if the ticket is closed."""
+    """Apply a decision to its ticket and its call; does nothing if the ticket is closed."""
     ticket = act.view.tickets.get(decision.ticket_id)
     if ticket is None:
         return
-    if decision.verdict == "reassign":
-        reassign_ticket(act, replace(ticket, assignee=decision.value), decision)
+    changed = change_ticket(ticket, decision, act.now)
+    if changed is not None:
+        if changed is not ticket or decision.verdict == "comment":
+            write_change(act, changed, replace(decision, asked_by=ticket.asked_by, at=decision.at or act.now))
         return
-    tool = act.agent.tools.get(ticket.tool)
+    call, tool = act.view.calls[ticket.call_id], act.agent.tools.get(ticket.tool)
+    if ticket.arguments != call.effective_arguments:
+        call = replace(call, edited=ticket.arguments)  # An earlier vote edited them.
     limit = MAX_RESULT_BYTES if tool is None else tool.max_result_bytes
-    change = answered(act.view.calls[ticket.call_id], ticket, decision, act.identity, act.now, limit)
+    change = answered(call, ticket, decision, act.identity, act.now, limit)
     act.draft.put_decision(change.call.decisions[-1])
     if change.call.state == "finished" and act.has_hooks("after_tool"):
         change = replace(change, call=replace(change.call, hooks_due=True))
     act.change(change)
 
 
-def reassign_ticket(act: Activation, ticket: Ticket, decision: Decision) -> None:
-    """Write a ticket with its new assignee."""
+def write_change(act: Activation, ticket: Ticket, decision: Decision) -> None:
+    """Write an open ticket and the decision that changed it."""
     act.view.tickets[ticket.id] = ticket
     act.draft.put_ticket(ticket)
     act.draft.put_decision(decision)
-    act.log(reassigned(ticket, decision, act.identity, act.now))
+    act.log(TicketChanged(act.identity, 0, act.now, ticket.call_id, ticket, decision))

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ...clock import Clock, Timer
-from ...errors import ToolError, explain
-from ...tools import Asked, Parked, Services, Tool, ToolContext, ToolThreads, error_reply, reply_of
+from ...errors import ToolError
+from ...tools import Asked, Parked, Services, Tool, ToolContext, ToolThreads, reply_of
+from ...types.calls import Call
 from ...types.content import ToolReply
-from ...types.runs import Call
 
 __all__ = ["CallEnd", "Ended", "Executor", "StartedCall"]
 
@@ -26,7 +26,7 @@ Ended = Literal["ok", "error", "asked", "parked", "timeout", "interrupted"]
 class CallEnd(Struct, eq=False):
     """The end of a call in this process.
 
-    A timeout or an interruption has no reply: whether the call took effect isn't known.
+    A timeout or an interruption has neither a reply nor an error: whether the call took effect isn't known.
     """
 
     call_id: str
@@ -35,6 +35,7 @@ class CallEnd(Struct, eq=False):
     reply: ToolReply | None = None
     asked: Asked | None = None
     parked: Parked | None = None
+    error: BaseException | None = None
 
 
 class StartedCall(Struct, eq=False):
@@ -224,10 +225,16 @@ def _stopped(started: StartedCall) -> Ended:
     return "timeout" if started.timed_out else "interrupted"
 
 
-def _end(call_id: str, ended: Ended, context: ToolContext, reply: ToolReply | None = None) -> CallEnd:
+def _end(
+    call_id: str,
+    ended: Ended,
+    context: ToolContext,
+    reply: ToolReply | None = None,
+    error: BaseException | None = None,
+) -> CallEnd:
     """The end of a call. Its context refuses whatever a leftover of the tool still tries."""
     context.end()
-    return CallEnd(call_id, ended, context, reply)
+    return CallEnd(call_id, ended, context, reply, error=error)
 
 
 def _returned(call: Call, tool: Tool, context: ToolContext, value: Any) -> CallEnd:
@@ -237,7 +244,7 @@ def _returned(call: Call, tool: Tool, context: ToolContext, value: Any) -> CallE
     try:
         return _end(call_id, "ok", context, reply_of(value, call_id, call.name, limit))
     except Exception as error:
-        return _end(call_id, "error", context, _error_of(call, error, limit))
+        return _end(call_id, "error", context, error=error)
 
 
 def _failed(started: StartedCall, error: BaseException) -> CallEnd:
@@ -249,11 +256,9 @@ def _failed(started: StartedCall, error: BaseException) -> CallEnd:
     if isinstance(error, asyncio.CancelledError):
         if task is None or task.cancelling():
             return _end(call.id, _stopped(started), context)
-        # Nobody cancelled the call: something that it awaited was cancelled, an error like any other.
-        reply = error_reply(call.id, call.name, "failed", "CancelledError: an awaited task was cancelled")
-    else:
-        reply = _error_of(call, error, started.tool.max_result_bytes)
-    return _end(call.id, "error", context, reply)
+        # Nobody cancelled the call: something that it awaited was cancelled.
+        error = ToolError("CancelledError: an awaited task was cancelled")
+    return _end(call.id, "error", context, error=error)
 
 
 def _unwound(call: Call, context: ToolContext) -> CallEnd:
@@ -262,10 +267,3 @@ def _unwound(call: Call, context: ToolContext) -> CallEnd:
     if isinstance(waits, Asked):
         return CallEnd(call.id, "asked", context, asked=waits)
     return CallEnd(call.id, "parked", context, parked=waits)
-
-
-def _error_of(call: Call, error: BaseException, limit: int) -> ToolReply:
-    if isinstance(error, ToolError):
-        return error_reply(call.id, call.name, error.kind, explain(error).partition(": ")[2], limit)
-    _log.debug("tool %s failed in call %s", call.name, call.id, exc_info=error)
-    return error_reply(call.id, call.name, "failed", explain(error), limit)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import HookFailed, explain
+from ...errors import HookFailed, quote
 from ...plugins import Block, GateAnswer, GateTool, Supply, Suspend
 from ...tools import ClientTool, Tool
-from ...types.copies import copy_mutable
-from ...types.runs import Call
+from ...types.calls import Call
+from ...types.tickets import Approval
 from ..activation import Activation
 from ..commits import flush
 
@@ -28,10 +28,10 @@ async def ask_gates(act: Activation, call: Call, tool: Tool, arguments: dict[str
             found, asked_by = Suspend(f"{call.name} runs in the client", None, ("result",)), "client"
     elif (
         _RANK[type(found)] < _RANK[Suspend]
-        and _needs_approval(tool, arguments)
         and not _is_approved(call, "approval")
+        and (who := _approval_for(tool, arguments)) is not None
     ):
-        found, asked_by = Suspend(f"May {call.name} run?"), "approval"
+        found, asked_by = Suspend(f"May {call.name} run?", approval=who), "approval"
     return found, asked_by
 
 
@@ -48,12 +48,13 @@ async def _ask_hooks(act: Activation, call: Call, arguments: dict[str, Any]) -> 
             run.principal,
             act.env.registry.catalog,
             hook.config,
+            act.env.deps.value,
         )
-        ctx.call, ctx.arguments = copy_mutable(call), copy_mutable(arguments)
+        ctx.call, ctx.arguments = call, arguments
         try:
             answer: GateAnswer = await hook.function(ctx)
         except Exception as error:
-            raise HookFailed(f"plugin {hook.plugin!r} failed in gate_tool: {explain(error)}") from error
+            raise quote(HookFailed, f"plugin {hook.plugin!r} failed in gate_tool", error) from error
         _check_answer(hook.plugin, answer, ctx)
         if isinstance(answer, Suspend) and not answer.again and _is_approved(call, hook.plugin):
             continue
@@ -80,8 +81,8 @@ def _is_approved(call: Call, asked_by: str) -> bool:
     return any(d.asked_by == asked_by and d.verdict == "approve" for d in call.decisions)
 
 
-def _needs_approval(tool: Tool, arguments: dict[str, Any]) -> bool:
+def _approval_for(tool: Tool, arguments: dict[str, Any]) -> Approval | None:
     try:
-        return tool.needs_approval(arguments)
+        return tool.approval_for(arguments)
     except Exception as error:
-        raise HookFailed(f"the approval rule of tool {tool.spec.name!r} failed: {explain(error)}") from error
+        raise quote(HookFailed, f"the approval rule of tool {tool.spec.name!r} failed", error) from error

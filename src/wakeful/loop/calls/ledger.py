@@ -10,16 +10,17 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ...errors import InvalidDecision, TicketClosed, ToolError, UnknownTicket
+from ...identity.rights import add_vote
 from ...stores import ThreadView
 from ...tools import MAX_RESULT_BYTES, Terms, Tool, error_reply, reply_of, value_fault
 from ...types.base import Data
+from ...types.calls import Call, CallOutcome
 from ...types.codec import encode
 from ...types.content import Text, ToolReply
 from ...types.events import (
     Event,
     RunFinish,
     StepEnd,
-    TicketReassigned,
     ToolCallDone,
     ToolCallResumed,
     ToolCallSuspended,
@@ -27,7 +28,7 @@ from ...types.events import (
 from ...types.ids import new_id
 from ...types.mail import MAX_MESSAGE_BYTES
 from ...types.messages import Message, Producer
-from ...types.runs import Call, CallOutcome, Cancelled, Identity, Outcome, RunRecord
+from ...types.runs import Cancelled, Identity, Outcome, RunRecord
 from ...types.tickets import SYSTEM, Decision, ResumeMode, Ticket
 from ..draft import Draft
 from ..tasks import cancel_item, report_of
@@ -36,6 +37,7 @@ __all__ = [
     "Change",
     "answered",
     "asked_again",
+    "change_ticket",
     "check_value",
     "closed",
     "edit_fault",
@@ -44,7 +46,6 @@ __all__ = [
     "left_reply",
     "match_decision",
     "not_handed_over",
-    "reassigned",
     "supersede",
     "suspended",
     "unknown_ticket",
@@ -117,9 +118,11 @@ def suspended(
     message: str,
     asked_by: str,
     terms: Terms,
+    requester: str | None = None,
     held: Ticket | None = None,
 ) -> Change:
     """Suspend a call on a new ticket, or on a `held` one that has asked the same before."""
+    who = terms.who
     ticket = Ticket(
         id=new_id() if held is None else held.id,
         run_id=run.run_id,
@@ -131,11 +134,15 @@ def suspended(
         asked_by=asked_by,
         accepts=terms.accepts,
         schema=terms.schema,
-        assignee=terms.assignee if held is None else held.assignee,
+        assignee=who.assignee if held is None else held.assignee,
         deadline=None if terms.deadline is None else now + terms.deadline,
         created_at=now if held is None else held.created_at,
         on_deadline=terms.on_deadline,
         escalate=terms.escalate,
+        requester=requester,
+        by_requester=who.requester,
+        groups=who.groups,
+        quorum=who.quorum,
     )
     row = replace(call, state="suspended", ticket_id=ticket.id)
     return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket=ticket)
@@ -186,8 +193,8 @@ def _denied(call: Call, decision: Decision) -> ToolReply:
 
 def _finish_for_backend(call: Call, ticket: Ticket, decision: Decision, run: Identity, now: int) -> Change:
     """Finish a backend's question: the decision goes to the backend as it is."""
-    told = {"question": call.arguments.get("question"), "mode": decision.mode, "reason": decision.reason}
-    metadata = {"verdict": decision.verdict, **{name: value for name, value in told.items() if value}}
+    details = {"question": call.arguments.get("question"), "mode": decision.mode, "reason": decision.reason}
+    metadata = {"verdict": decision.verdict, **{name: value for name, value in details.items() if value}}
     if decision.verdict == "deny":
         return finished(call, replace(_denied(call, decision), metadata=metadata), "blocked", run, now)
     text = decision.value if isinstance(decision.value, str) else encode(decision.value).decode()
@@ -205,9 +212,18 @@ def _left_unknown(call: Call, decision: Decision) -> ToolReply:
     return error_reply(call.id, call.name, "interrupted", text)
 
 
-def reassigned(ticket: Ticket, decision: Decision, run: Identity, now: int) -> TicketReassigned:
-    """The event of a ticket with a new assignee."""
-    return TicketReassigned(run, 0, now, ticket.call_id, ticket, decision)
+def change_ticket(ticket: Ticket, decision: Decision, now: int) -> Ticket | None:
+    """An open ticket after a decision that leaves it open; None if the decision answers it.
+
+    A repeated vote leaves it as it is.
+    """
+    match decision.verdict:
+        case "reassign":
+            return replace(ticket, assignee=decision.value)
+        case "comment":
+            return ticket
+        case _:
+            return add_vote(ticket, decision, now)
 
 
 def closed(
@@ -257,9 +273,9 @@ def match_decision(
                 f"ticket {was.id} for {was.tool} was {was.status} before; nothing was changed", was.id
             )
         raise unknown_ticket(decision.ticket_id, tickets.values())
-    if decision.verdict == "reassign":
+    if decision.verdict == "reassign" or decision.verdict == "comment":
         raise InvalidDecision(
-            f"ticket {ticket.id} is reassigned with runtime.tickets.reassign(...), which answers nothing"
+            f"a {decision.verdict} doesn't answer ticket {ticket.id}: use runtime.tickets.{decision.verdict}(...)"
         )
     plain = decision.mode is None and decision.verdict == "approve"
     if plain and ticket.asked_by == "unknown":

@@ -9,16 +9,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...agents import HandoffTool
-from ...errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, explain
+from ...errors import ConfigurationError, HookFailed, InvalidArguments, ToolError, quote
 from ...plugins import AfterTool, BeforeTool, Block, Supply, Suspend
 from ...state import Command
-from ...tools import ChildResult, Parked, Tool, ToolContext, error_reply, reply_of
+from ...tools import ChildResult, Parked, Terms, Tool, ToolContext, error_reply, reply_of
+from ...types.calls import Call, CallOutcome
 from ...types.content import ToolReply
-from ...types.copies import copy_mutable
 from ...types.inbox import TaskItem
-from ...types.runs import Blocked, Call, CallOutcome, TaskOutcome, TaskRecord
+from ...types.runs import Blocked, TaskOutcome, TaskRecord
+from ...types.tickets import Approval, Ticket
 from ..activation import Activation
 from ..commits import flush
+from ..disclosure import disclose
 from ..moves import NO_CALLS, AfterCalls, Await, Execute, Interrupt, next_deadline
 from ..phases import run_phase
 from ..reports import apply_reports
@@ -27,7 +29,15 @@ from .gates import ask_gates
 from .ledger import Change, finished, not_handed_over, suspended
 from .services import CallServices
 
-__all__ = ["apply_task_items", "await_calls", "execute", "finish_call", "interrupt", "run_after_tool"]
+__all__ = [
+    "apply_task_items",
+    "await_calls",
+    "execute",
+    "finish_call",
+    "interrupt",
+    "run_after_tool",
+    "suspend_call",
+]
 
 CheckedCall = tuple[Call, Tool, dict[str, Any]]
 
@@ -72,7 +82,9 @@ def _check(act: Activation, call: Call) -> CheckedCall | None:
         return call, tool, tool.bind(call.arguments if call.edited is None else call.edited)
     except InvalidArguments as error:
         finish_call(act, call, _error(call, error.kind, str(error)), "error")
-        return None
+    except Exception as error:  # A parameter type's own code may raise anything.
+        finish_call(act, call, _raised(act, call, error), "error")
+    return None
 
 
 def _error(call: Call, kind: str, message: str) -> ToolReply:
@@ -89,17 +101,18 @@ def _apply_gate(
     match answer:
         case Suspend(message):
             try:
-                terms = act.agent.tools[call.name].approval_terms if asked_by == "approval" else answer.terms
+                tool = act.agent.tools[call.name]
+                terms = tool.approval_terms(answer.approval) if asked_by == "approval" else answer.terms
             except ConfigurationError as error:
                 raise HookFailed(f"the gate of plugin {asked_by!r} asked what can't be asked: {error}") from error
             text = message or f"May {call.name} run?"
-            act.change(suspended(call, act.identity, act.now, message=text, asked_by=asked_by, terms=terms))
+            suspend_call(act, call, text, asked_by, terms)
         case Supply(value):
             try:
                 limit = act.agent.tools[call.name].max_result_bytes
                 finish_call(act, call, reply_of(value, call.id, call.name, limit), "ok")
             except ToolError as error:
-                raise HookFailed(f"the gate of plugin {asked_by!r} supplied a bad result: {error}") from error
+                raise quote(HookFailed, f"the gate of plugin {asked_by!r} supplied a bad result", error) from error
         case Block(reason, ends_run):
             finish_call(act, call, _error(call, "denied", f"{call.name} was refused: {reason}"), "blocked")
             if ends_run:
@@ -140,7 +153,7 @@ async def _run_before_tool(act: Activation, ready: list[CheckedCall]) -> bool:
     for call, _, arguments in ready:
 
         def prepare(ctx: BeforeTool, call: Call = call, arguments: dict[str, Any] = arguments) -> None:
-            ctx.call, ctx.arguments = copy_mutable(call), copy_mutable(arguments)
+            ctx.call, ctx.arguments = call, arguments
 
         await run_phase(act, "before_tool", act.agent.hooks["before_tool"], BeforeTool, prepare)
         if act.view.run.ending is not None or act.view.run.cancel is not None:
@@ -161,7 +174,7 @@ def _write_started(act: Activation, ready: list[CheckedCall], executor: Executor
             attempt=attempt + 1,
             effect=tool.effect,
             started_at=act.now,
-            unknown=tool.unknown,
+            unknown=tool.unknown_policy,
             until=None,
         )
         if attempt == 0 and tool.is_delegation and _delegate(act, row, tool, arguments):
@@ -177,6 +190,7 @@ def _write_started(act: Activation, ready: list[CheckedCall], executor: Executor
             state=snapshot,
             principal=principal,
             _services=executor.services,
+            _deps=act.env.deps.value,
         )
         starting.append(StartedCall(row, tool, arguments, context))
     return starting
@@ -185,7 +199,7 @@ def _write_started(act: Activation, ready: list[CheckedCall], executor: Executor
 def _delegate(act: Activation, row: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
     """Start the child of a delegation with the commit that starts the call.
 
-    True if the child is durable: the call then waits for its task and needs no more of this process.
+    True if the child is durable: the call then waits for its task and holds nothing in this process.
     """
     request = tool.child_request(arguments, act.now)
     task = None if request is None else act.env.children.start_child(act, row.id, request)
@@ -240,6 +254,8 @@ def _settle(act: Activation, end: CallEnd) -> None:
     view, call_id = act.view, end.call_id
     view.live.pop(call_id, None)
     call, reply, ended = view.calls[call_id], end.reply, end.ended
+    if end.error is not None:
+        reply = _raised(act, call, end.error)
     if reply is not None and (ended == "ok" or ended == "error"):
         outcome: CallOutcome = ended
         if (changes := end.context.changes) is not None and ended == "ok":
@@ -248,18 +264,27 @@ def _settle(act: Activation, end: CallEnd) -> None:
             try:
                 act.apply(changes)
             except Exception as error:  # A reducer is application code.
-                text = f"{call.name} ran, but its state update was refused: {error}"
+                why = disclose(act, error, f"a state update of tool {call.name}")
+                text = f"{call.name} ran, but its state update was refused: {why}"
                 reply, outcome = _error(call, "state", text), "error"
         finish_call(act, call, reply, outcome)
     elif (asked := end.asked) is not None:
-        act.change(
-            suspended(call, act.identity, act.now, message=asked.message, asked_by="tool", terms=asked.terms)
-        )
+        suspend_call(act, call, asked.message, "tool", asked.terms)
     elif ended == "parked":
         act.change(Change(_parked_row(act, call, end.parked), ()))
     else:
         # No result: the next move is `Recover`, by the tool's effect.
         act.interrupted[call.id] = ended
+
+
+def _raised(act: Activation, call: Call, error: BaseException) -> ToolReply:
+    """The reply for an exception of a tool: a `ToolError` speaks to the model, others to operators."""
+    tool = act.agent.tools.get(call.name)
+    text = disclose(act, error, f"tool {call.name}")
+    kind = "failed"
+    if isinstance(error, ToolError):
+        kind, text = error.kind, text.partition(": ")[2]
+    return error_reply(call.id, call.name, kind, text, *(() if tool is None else (tool.max_result_bytes,)))
 
 
 def _check_handoff(
@@ -299,6 +324,28 @@ def finish_call(act: Activation, call: Call, reply: ToolReply, outcome: CallOutc
     act.change(change)
 
 
+def suspend_call(
+    act: Activation, call: Call, message: str, asked_by: str, terms: Terms, held: Ticket | None = None
+) -> None:
+    """Suspend a call on a ticket. The run's principal is its requester: it travels down the whole tree."""
+    principal, owner = act.view.run.principal, act.view.run.owner
+    if owner and asked_by in ("tool", "client") and terms.who.assignee is None:
+        # The requester wrote to a thread of another principal, which it may not read.
+        terms = replace(terms, who=Approval(owner))
+    requester = None if principal is None else principal.id
+    change = suspended(
+        call,
+        act.identity,
+        act.now,
+        message=message,
+        asked_by=asked_by,
+        terms=terms,
+        requester=requester,
+        held=held,
+    )
+    act.change(change)
+
+
 def apply_task_items(act: Activation, items: Sequence[TaskItem]) -> None:
     """Apply reports of tasks. The answer of a delegation's child is the call's result, without another attempt."""
     tasks = {task.id: task for task in act.view.tasks}
@@ -319,7 +366,7 @@ def _finish_delegation(act: Activation, call: Call | None, task: TaskRecord, out
     try:
         reply = reply_of(tool.child_result(child), call.id, call.name, tool.max_result_bytes)
     except ToolError as error:
-        finish_call(act, call, _error(call, error.kind, explain(error).partition(": ")[2]), "error")
+        finish_call(act, call, _raised(act, call, error), "error")
     else:
         finish_call(act, call, reply, "ok")
     act.view.deferred = NO_CALLS
@@ -340,7 +387,7 @@ async def run_after_tool(act: Activation, move: AfterCalls) -> None:
         def prepare(
             ctx: AfterTool, row: Call = row, outcome: CallOutcome = outcome, reply: ToolReply = reply
         ) -> None:
-            ctx.call, ctx.outcome, ctx.reply = copy_mutable(row), outcome, copy_mutable(reply)
+            ctx.call, ctx.outcome, ctx.reply = row, outcome, reply
 
         await run_phase(act, "after_tool", act.agent.hooks["after_tool"], AfterTool, prepare)
         act.draft.calls[row.id] = row

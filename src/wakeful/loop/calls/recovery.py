@@ -6,12 +6,13 @@ from msgspec.structs import replace
 
 from ...errors import ToolError
 from ...tools import Done, NotDone, Terms, Tool, error_reply, reply_of
-from ...types.runs import Call
+from ...types.calls import Call
 from ..activation import Activation
 from ..commits import flush
+from ..disclosure import disclose, note_error
 from ..moves import Drop, Recover
-from .ledger import Change, closed, interrupted_reply, left_reply, suspended
-from .lifecycle import finish_call
+from .ledger import Change, closed, interrupted_reply, left_reply
+from .lifecycle import finish_call, suspend_call
 
 __all__ = ["drop", "recover"]
 
@@ -48,15 +49,16 @@ async def _reconcile(act: Activation, call: Call, tool: Tool, ended: str, is_end
     """Ask the tool's `check` for the outcome of a call."""
     await flush(act)
     try:
-        found = await tool.reconcile(f"{call.run_id}:{call.id}", act.epoch)
+        found = await tool.reconcile(f"{call.run_id}:{call.id}", act.epoch, act.env.deps.value)
     except Exception as error:
-        act.note(error, f"check of {call.name}")
+        note_error(act, error, f"check of {call.name}")
         found = None
     if isinstance(found, Done):
         try:
             reply = reply_of(found.result, call.id, call.name, tool.max_result_bytes)
         except ToolError as error:
-            text = f"{call.name} took effect, but its result can't be shown: {error}"
+            why = disclose(act, error, f"the result of {call.name}").partition(": ")[2]
+            text = f"{call.name} took effect, but its result can't be shown: {why}"
             reply = error_reply(call.id, call.name, error.kind, text)
         finish_call(act, call, reply, "ok")
     elif isinstance(found, NotDone) and not is_ending and ended != "timeout":
@@ -79,7 +81,7 @@ def _report_unknown(act: Activation, call: Call, tool: Tool | None, ended: str, 
         "its result if it did, approve to run it again, or deny."
     )
     terms = Terms(("result", "proceed")) if tool is None else tool.unknown_terms
-    act.change(suspended(call, act.identity, act.now, message=text, asked_by="unknown", terms=terms))
+    suspend_call(act, call, text, "unknown", terms)
 
 
 async def drop(act: Activation, move: Drop) -> None:

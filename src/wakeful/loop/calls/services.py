@@ -80,12 +80,12 @@ class CallServices:
         """The text of a call's result, and how many characters of it the model is shown at once."""
         act = self._act
         reply = find_reply(act.history, call_id)
-        after = 0
-        # A result that a summary has replaced in the history is still in the log.
+        before = None
+        # A result that isn't in the history any more is still in the log.
         while reply is None and (
-            page := await act.env.store.messages(act.identity.thread_id, after=after, limit=500)
+            page := await act.env.store.messages(act.identity.thread_id, before=before, newest=256)
         ):
-            reply, after = find_reply(page, call_id), page[-1].seq
+            reply, before = find_reply(page, call_id), page[0].seq
         return None if reply is None else (text_of(reply.content), page_size(act.window))
 
     @property

@@ -1,4 +1,4 @@
-"""An answer over all requests for it: how it breaks off, and how another request or process continues it."""
+"""An answer over all requests for it: how it breaks, and how another request or process continues it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 from ...stores import Chunk as Kept
 from ...types.codec import encode
-from ...types.content import Content, Text, Thinking, ToolCall
+from ...types.content import Content, ServerTool, Text, Thinking, ToolCall
 from ...types.events import StreamReset
 from .assembler import NO_PROBLEMS, NO_USAGE, Assembler
 from .pieces import OpenCall
@@ -32,14 +32,20 @@ class Answer(Assembler, eq=False):
             if at > place:
                 self._parts.append(Text(text[place:at]))
                 place = at
-            if streamed is not None and type(part) is ToolCall:
-                self._parts.append(OpenCall(part.name, part.vendor_id, part.id, [streamed], len(streamed)))
+            if isinstance(part, ServerTool):
+                self._put_server_tool(part)
+            elif streamed is not None and type(part) is ToolCall:
+                self._parts.append(
+                    OpenCall(
+                        part.name, part.vendor_id, part.id, [streamed], len(streamed), signature=part.signature
+                    )
+                )
             else:
                 self._parts.append(part)
         self._text = [text[place:]] if place < len(text) else None
 
     def is_whole(self) -> bool:
-        """Whether the answer can be used though it broke off: the model had stopped, or a call is complete."""
+        """Whether the broken answer can be used: the model had stopped, or a call is complete."""
         return self.stop != "unknown" or self.has_calls()
 
     def has_calls(self) -> bool:
@@ -57,10 +63,10 @@ class Answer(Assembler, eq=False):
         self._reasoning, self._reasoning_half = None, ""
         return self._drop_calls(reason)
 
-    def break_off(self, reason: str, *, anew: bool = False, reshow: bool = False) -> None:
+    def break_off(self, reason: str, *, restart: bool = False, reshow: bool = False) -> None:
         """Keep the parts that another request can continue: the text, and closed reasoning before it.
 
-        Without text, or with `anew`, the answer starts over. With `reshow` readers are shown the kept parts again.
+        Without text, or with `restart`, the answer starts over. With `reshow` readers see the kept parts again.
         """
         self.spent, self.usage, self.stop = self.total, NO_USAGE, "unknown"
         lost, self._reasoning = bool(self._reasoning), None
@@ -68,7 +74,7 @@ class Answer(Assembler, eq=False):
         self._half = self._reasoning_half = ""
         shown = bool(self._size or self._reasoning_size or self._calls or self._parts)
         self._drop_calls(reason)
-        kept = not anew and bool(self._text_so_far().strip())
+        kept = not restart and bool(self._text_so_far().strip())
         if kept and not self._text and type(last := self._parts[-1]) is Text:
             self._parts.pop()
             self._text = [last.text]  # The part that closed it was dropped.
@@ -85,10 +91,17 @@ class Answer(Assembler, eq=False):
         self._saved = self._saved_text = self._saved_reasoning = 0
         self._unshown = kept
 
+    def pause(self) -> None:
+        """Keep everything: the vendor paused the answer, and continues it with the next request."""
+        self._close_text()
+        self.spent, self.usage, self.stop = self.total, NO_USAGE, "unknown"
+        self._calls, self.is_paused = {}, True
+
     def resume(self, seq: int) -> None:
         """Start another request: after a reset, readers are shown the kept parts again."""
-        self._seq = seq
+        self._seq, self.is_paused = seq, False
         if not self._unshown:
+            self._began_at = self._size
             return
         self._unshown = False
         for part in self._parts:
@@ -97,7 +110,7 @@ class Answer(Assembler, eq=False):
             elif type(part) is Thinking:
                 self._show_reasoning(part.text)
         self._show_text("".join(self._text or ()))
-        self._broke_at = self._size
+        self._broke_at = self._began_at = self._size
 
     def prefix(self) -> tuple[Content, ...]:
         """The parts that the next request continues."""
@@ -111,7 +124,7 @@ class Answer(Assembler, eq=False):
 
     def shown(self) -> list[Kept]:
         """The chunks that readers were shown so far."""
-        return [] if self._unshown else self._chunks_after(0, 0, 0, anew=True)
+        return [] if self._unshown else self._chunks_after(0, 0, 0, restart=True)
 
     def unsaved(self) -> list[Kept]:
         """The chunks that aren't in the checkpoints yet; marks them as saved."""
@@ -123,7 +136,7 @@ class Answer(Assembler, eq=False):
                 part.saved = part.size
         return kept
 
-    def _chunks_after(self, parts: int, text_from: int, thought_from: int, *, anew: bool = False) -> list[Kept]:
+    def _chunks_after(self, parts: int, text_from: int, thought_from: int, *, restart: bool = False) -> list[Kept]:
         """The chunks after a number of parts, of characters of text and of characters of reasoning."""
         kept: list[Kept] = []
         place, text, thought = (self.message_id, self.attempt), self._text_so_far(), self._reasoning_so_far()
@@ -139,14 +152,14 @@ class Answer(Assembler, eq=False):
             if number >= parts and (whole := self._kept_part(part)) is not None:
                 streamed = part.id if type(part) is OpenCall else None
                 kept.append(Kept(*place, at, "part", encode(whole).decode(), streamed))
-            if type(part) is OpenCall and part.size > (start := 0 if anew else part.saved):
+            if type(part) is OpenCall and part.size > (start := 0 if restart else part.saved):
                 kept.append(Kept(*place, start, "call", "".join(part.pieces)[start:], part.id))
         return kept
 
     def _kept_part(self, part: Content | OpenCall) -> Content | None:
         """A part for the checkpoints: a streamed call without its arguments; None for a call with a problem."""
         if type(part) is OpenCall:
-            return ToolCall(part.id, part.name, {}, part.vendor_id)
+            return ToolCall(part.id, part.name, {}, part.vendor_id, part.signature)
         return None if getattr(part, "id", None) in self.problems else cast(Content, part)
 
     def _reasoning_so_far(self) -> str:
@@ -160,7 +173,8 @@ class Answer(Assembler, eq=False):
         dropped = [part for part in self._parts if type(part) is OpenCall and part.arguments() is None]
         for call in dropped:
             self._cancel(call, reason)
-        self._parts = [part for part in self._parts if all(part is not call for call in dropped)]
+        gone = [*dropped, *[part for part in self._parts if isinstance(part, ServerTool) and not part.is_over]]
+        self._parts = [part for part in self._parts if all(part is not one for one in gone)]
         self._calls = {}
         return [call.name for call in dropped]
 

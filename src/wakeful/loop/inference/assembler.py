@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...bus import Channel
 from ...clock import Clock
@@ -23,10 +24,11 @@ from ...models import (
     TextChunk,
     UsageChunk,
 )
-from ...types.content import Content, Text, Thinking, ToolCall, clean_text
+from ...types.content import Citation, Content, Logprobs, ServerTool, Text, Thinking, ToolCall, clean_text
 from ...types.events import (
     ReasoningDelta,
     ReasoningEncrypted,
+    ServerToolUpdate,
     StopReason,
     TextDelta,
     ToolCallCancel,
@@ -49,6 +51,7 @@ __all__ = ["APPEND", "NO_PROBLEMS", "NO_USAGE", "Assembler"]
 
 
 NO_USAGE = Usage()
+_NOTES = (Citation, Logprobs)
 
 NO_PROBLEMS: Mapping[str, str] = MappingProxyType({})
 
@@ -68,6 +71,8 @@ class Assembler(Struct, eq=False):
     problems: Mapping[str, str] = NO_PROBLEMS
     calls: Sequence[ToolCall] = ()
     is_truncated: bool = False
+    # Whether the vendor paused the answer, and continues it with the next request.
+    is_paused: bool = False
     _parts: list[Content | OpenCall] = []
     # The open text and reasoning, if there are any; `half` is a high surrogate at their end.
     _text: list[str] | None = None
@@ -77,15 +82,17 @@ class Assembler(Struct, eq=False):
     _reasoning_size: int = 0
     _reasoning_half: str = ""
     _calls: dict[int, OpenCall] = {}
-    # The usage of earlier requests, whose answers broke off.
+    # The usage of earlier requests, whose answers broke.
     spent: Usage = NO_USAGE
     # The numbers of parts and characters that are in the checkpoints.
     _saved: int = 0
     _saved_text: int = 0
     _saved_reasoning: int = 0
-    # Where the text broke off, and whether readers must be shown the kept parts again.
+    # Where the text broke, and whether readers must be shown the kept parts again.
     _broke_at: int = -1
     _unshown: bool = False
+    # Characters of text before the present request, which counts the spans of its citations from its own start.
+    _began_at: int = 0
 
     @property
     def total(self) -> Usage:
@@ -116,9 +123,28 @@ class Assembler(Struct, eq=False):
             self._size += len(text)
 
     def add_part(self, chunk: PartChunk) -> None:
-        """Append a complete part."""
-        self._close_text()
-        self._parts.append(check_part(chunk.part))
+        """Append a complete part. Notes about the text leave it open; a server tool replaces its earlier state."""
+        part = check_part(chunk.part)
+        if not isinstance(part, _NOTES):
+            self._close_text()
+        elif isinstance(part, Citation) and part.start is not None and part.end is not None:
+            part = replace(part, start=part.start + self._began_at, end=part.end + self._began_at)
+        if isinstance(part, ServerTool):
+            self._put_server_tool(part)
+        else:
+            self._parts.append(part)
+
+    def _put_server_tool(self, tool: ServerTool) -> None:
+        for index, part in enumerate(self._parts):
+            if isinstance(part, ServerTool) and part.id == tool.id:
+                self._parts[index] = tool
+                self._saved = min(self._saved, index)
+                break
+        else:
+            self._parts.append(tool)
+        if self._channel.is_watched():
+            at = self._clock.now()
+            self._channel.publish(ServerToolUpdate(self.run, self._seq, at, self.message_id, tool))
 
     def add_stop(self, chunk: StopChunk) -> None:
         """Set the reason why the model stopped."""
@@ -143,7 +169,7 @@ class Assembler(Struct, eq=False):
     def add_reasoning(self, chunk: ReasoningChunk) -> None:
         """Append a piece of reasoning."""
         if self._size != self._broke_at:
-            # Text that broke off stays open: reasoning before its continuation must not split it.
+            # Broken text stays open: reasoning before its continuation must not split it.
             self._close_text_part()
         text, self._reasoning_half = join_surrogates(self._reasoning_half, chunk.text)
         if text:
@@ -175,7 +201,7 @@ class Assembler(Struct, eq=False):
             raise ModelError(f"the model streamed two tool calls under the index {index}")
         if not (name.isascii() and (vendor_id is None or vendor_id.isascii())):
             name, vendor_id = clean_text(name), clean_optional(vendor_id)
-        call = self._calls[index] = OpenCall(name, vendor_id)
+        call = self._calls[index] = OpenCall(name, vendor_id, signature=clean_optional(chunk.signature))
         self._parts.append(call)
         channel = self._channel
         if channel.readers or channel.above:
@@ -255,19 +281,20 @@ class Assembler(Struct, eq=False):
             self._close_text()
         parts: list[Any] = []
         calls: list[ToolCall] = []
+        notes: list[Content] = []
         for part in self._parts:
             if type(part) is OpenCall:
                 call = self._complete(part) if keep_calls else None
             elif type(part) is ToolCall:
                 call = part if keep_calls else None
             else:
-                parts.append(part)
+                (notes if isinstance(part, _NOTES) else parts).append(cast(Content, part))
                 continue
             if call is not None:
                 calls.append(call)
                 parts.append(call)
         self.calls = calls
-        return tuple(parts)
+        return (*parts, *notes)
 
     def _complete(self, call: OpenCall) -> ToolCall | None:
         text = call.text if call.half else "".join(call.pieces)
@@ -278,7 +305,7 @@ class Assembler(Struct, eq=False):
             except (msgspec.DecodeError, RecursionError):
                 if not self._record_fault(call, text):
                     return None
-        return ToolCall(call.id, call.name, arguments, call.vendor_id)
+        return ToolCall(call.id, call.name, arguments, call.vendor_id, call.signature)
 
     def _record_fault(self, call: OpenCall, text: str) -> bool:
         """Record the problem of a call's arguments; False if the call was cut off and is dropped."""

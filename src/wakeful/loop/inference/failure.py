@@ -5,14 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ...clock import sleep
-from ...errors import ConfigurationError, ModelError, PoolExhausted, explain
+from ...errors import ConfigurationError, ModelError, PoolExhausted
 from ...models import PoolModel, RetryPolicy
-from ...types.content import Thinking, clean_text
+from ...types.content import Thinking
 from ...types.events import ErrorRaised, InferenceComplete
 from ...types.messages import Message, Producer
 from ...types.runs import Failed, Stopped
 from ..activation import Activation
 from ..commits import flush
+from ..disclosure import disclose, note_error
 from .answer import Answer
 from .assembler import NO_USAGE
 from .inference import Inference
@@ -28,30 +29,30 @@ def take_complete_calls(act: Activation, answer: Answer, reason: str) -> None:
         act.set_run(news=(*act.view.run.news, hint))
 
 
-async def handle_failure(act: Activation, inference: Inference, error: ModelError, *, anew: bool) -> None:
-    """Wait before a retry, or end the run. With `anew` a partial answer can't be continued or kept."""
+async def handle_failure(act: Activation, inference: Inference, error: ModelError, *, restart: bool) -> None:
+    """Wait before a retry, or end the run. With `restart` a partial answer can't be continued or kept."""
     retry = act.agent.agent.retry or act.env.retry
     run = act.view.run
     failures = run.failures + 1
     act.set_run(failures=failures)
     if run.ending is not None or run.cancel is not None:  # A hook ended the run.
-        act.note(error, "model")
+        note_error(act, error, "model")
         abandon(act)
         return
-    limit = act.agent.errors
+    limit, text = act.agent.errors, disclose(act, error, "the model").partition(": ")[2]
     if limit is not None and error.transient and failures >= limit:
-        _log(act, error)
-        keep_partial(act, inference, keep=not anew)
-        detail = f"{failures} failures in a row; the last: {clean_text(str(error))}"
+        _log(act, inference, error, text)
+        keep_partial(act, inference, keep=not restart)
+        detail = f"{failures} failures in a row; the last: {text}"
         act.set_run(ending=Stopped("consecutive_errors", detail))
         return
     pause = _pause(inference, error, retry, counted=limit is None)
     if pause is None:
-        _fail(act, inference, error, retry, anew)
+        _fail(act, inference, error, text, retry, restart)
         return
     inference.is_retry = True
-    inference.answer.break_off(str(error), anew=anew or not error.transient)
-    _log(act, error, act.now + round(pause * 1000))
+    inference.answer.break_off(text, restart=restart or not error.transient)
+    _log(act, inference, error, text, act.now + round(pause * 1000))
     await flush(act)
     if act.view.run.cancel is None:
         await sleep(act.clock, pause)
@@ -60,19 +61,24 @@ async def handle_failure(act: Activation, inference: Inference, error: ModelErro
         abandon(act)
 
 
-def _fail(act: Activation, inference: Inference, error: ModelError, retry: RetryPolicy, anew: bool) -> None:
+def _fail(
+    act: Activation, inference: Inference, error: ModelError, text: str, retry: RetryPolicy, restart: bool
+) -> None:
     """End the run with the model's error."""
-    _log(act, error)
-    keep = not anew and (error.transient or isinstance(error, PoolExhausted))
+    _log(act, inference, error, text)
+    act.failure = error
+    keep = not restart and (error.transient or isinstance(error, PoolExhausted))
     if keep_partial(act, inference, keep=keep) and error.transient:
-        why = f"the answer broke off and could not be continued; its text is kept. Last error: {explain(error)}"
+        why = "the answer broke off and could not be continued; its text is kept. Last error: "
+        why += f"{type(error).__name__}: {text}"
         act.set_run(ending=Failed("StreamBroken", why))
     else:
-        act.set_run(ending=Failed(_name(error), clean_text(str(error)) + _wait_note(error, retry)))
+        act.set_run(ending=Failed(_name(error), text + _wait_note(error, retry)))
 
 
-def _log(act: Activation, error: ModelError, retry_at: int | None = None) -> None:
-    act.log(ErrorRaised(act.identity, 0, act.now, _name(error), clean_text(str(error)), "model", retry_at))
+def _log(act: Activation, inference: Inference, error: ModelError, text: str, retry_at: int | None = None) -> None:
+    digest = inference.digest
+    act.log(ErrorRaised(act.identity, 0, act.now, _name(error), text, "model", retry_at, digest))
 
 
 def _name(error: ModelError) -> str:
@@ -120,7 +126,7 @@ def abandon(act: Activation) -> None:
 def keep_partial(act: Activation, inference: Inference, *, keep: bool = True) -> bool:
     """Keep the text of an unfinished answer in the conversation, without its calls, and count its usage.
 
-    Returns whether anything was kept; reasoning alone is not.
+    Returns whether anything was kept; reasoning alone is not, nor an answer that guardrails would have judged.
     """
     act.inference = None
     answer, run, now = inference.answer, act.view.run, act.now
@@ -128,7 +134,7 @@ def keep_partial(act: Activation, inference: Inference, *, keep: bool = True) ->
         act.view.tree.usage += used
         run = replace(run, usage=run.usage + used, updated_at=now)
         act.put_run(run)
-    content = answer.content(keep_calls=False) if keep else ()
+    content = answer.content(keep_calls=False) if keep and not act.agent.withholds else ()
     if all(isinstance(part, Thinking) for part in content):
         answer.withdraw("the model failed")
         return False
@@ -137,6 +143,7 @@ def keep_partial(act: Activation, inference: Inference, *, keep: bool = True) ->
     stop = "cancelled" if act.cancellation.is_pending or run.cancel is not None else "unknown"
     model, took = inference.current.name, now - inference.started
     act.view.answer = message
-    act.log(message, InferenceComplete(act.identity, 0, now, model, message.id, stop, used, took))
+    sent = (inference.instructions, inference.digest, inference.offered)
+    act.log(message, InferenceComplete(act.identity, 0, now, model, message.id, stop, used, took, *sent))
     act.put_run(replace(run, stage="acting", answer_id=message.id))
     return True

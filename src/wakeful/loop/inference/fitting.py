@@ -14,7 +14,7 @@ from ...context import (
     Room,
     Tally,
     WindowPolicy,
-    fold,
+    is_left_out_note,
     newest_turn,
     pair_results,
     preview,
@@ -26,17 +26,11 @@ from ...models import Model, ModelAccess, ModelRequest
 from ...types.messages import Message
 from ...types.runs import Usage
 from ..activation import Activation
+from .request import window_of
 from .summaries import begin_summary, wait_and_land
 from .window import WindowState
 
-__all__ = ["fit", "fits_unmeasured", "learn_weight", "make_room", "window_of"]
-
-
-def window_of(act: Activation) -> WindowState:
-    """The activation's window state, created on first use."""
-    if act.window is None:
-        act.window = WindowState()
-    return act.window
+__all__ = ["fit", "fits_unmeasured", "learn_weight", "make_room"]
 
 
 def learn_weight(act: Activation, model: Model, usage: Usage) -> None:
@@ -68,8 +62,8 @@ def fits_unmeasured(act: Activation, line: ModelAccess, request: ModelRequest) -
     return not known or (gauge := known.get(line.model.name)) is None or gauge.refused is None
 
 
-async def fit(act: Activation, line: ModelAccess, request: ModelRequest) -> ModelRequest:
-    """Make a request fit; most requests fit as they are."""
+async def fit(act: Activation, line: ModelAccess, request: ModelRequest) -> ModelRequest | None:
+    """Make a request fit; most requests fit as they are. None if a summary landed: make the request again."""
     policy = act.agent.agent.window
     if policy is None:
         return request
@@ -82,20 +76,22 @@ async def fit(act: Activation, line: ModelAccess, request: ModelRequest) -> Mode
 
 async def _fit(
     act: Activation, window: WindowState, policy: WindowPolicy, line: ModelAccess, request: ModelRequest
-) -> ModelRequest:
+) -> ModelRequest | None:
     gauge = act.env.gauges.get(line.model)
     room = window.room(policy, request, line.facts, gauge)
     messages = request.messages
-    if room is None and not policy.offload and messages is act.ordered and not window.landed:
+    if room is None and not policy.offload and messages is act.ordered:
         return request  # There is no limit, and the messages are known to be in order.
-    tally = (window.tally if messages is act.history else Tally()).update(messages, gauge)
+    tally = window.tally if messages is act.history else Tally(is_cached=not window.has_copies)
+    tally.update(messages, gauge)
     is_clean = tally.is_ordered and not tally.readable
     act.ordered = messages if is_clean else None
     window.offload = room.offload if room is not None else policy.offload or 0
     window.weight = 0 if room is None else window.rest(request, gauge) + tally.weight
     is_short = room is None or gauge.scaled(window.weight) <= room.threshold
     has_long_results = bool(window.offload) and tally.heaviest > window.offload
-    if is_clean and is_short and not window.landed and not has_long_results:
+    if is_clean and is_short and not has_long_results:
+        window.has_landed = False
         return request
     return await _Fitter(act, window, policy, line.model, gauge, room).fit(request)
 
@@ -114,31 +110,34 @@ class _Fitter:
     ) -> None:
         self.act, self.window, self.policy = act, window, policy
         self.model, self.gauge, self.room = model, gauge, room
+        # Weights are cached by id, and a copy has the id of its original.
+        self._weigh_whole = gauge.weigh_uncached if window.has_copies else gauge.weigh
         tool = act.agent.tools.get(READ_RESULT)
         self.reader = tool.spec if window.reader and tool is not None and tool.on_demand else None
 
-    async def fit(self, request: ModelRequest) -> ModelRequest:
+    async def fit(self, request: ModelRequest) -> ModelRequest | None:
         fitted = self._with_previews(request)
         if (room := self.room) is None:
             return fitted
         tokens = await self._measure(fitted)
-        if tokens > room.threshold:
-            begin_summary(self.act, self.policy, self.model, self.gauge, room)
-        # A summary is better than a truncated history.
-        while tokens > room.tokens and await wait_and_land(self.act):
-            fitted = self._with_previews(request)
-            if (tokens := await self._measure(fitted)) > room.tokens:
-                begin_summary(self.act, self.policy, self.model, self.gauge, room)
+        # A request with a new summary is summarised again only if it doesn't fit.
+        if tokens > (room.tokens if self.window.has_landed else room.threshold):
+            await begin_summary(self.act, self.policy, self.model, self.gauge, room)
         if tokens > room.tokens:
-            fitted = self._truncate(fitted, room)
+            # A summary is better than a truncated history.
+            self.window.has_landed = await wait_and_land(self.act)
+            if self.window.has_landed:
+                return None
+            fitted = self._truncate(fitted, request.messages, room)
+            if self.policy.compaction is None and request.messages is self.act.history:
+                self._drop_left_out(fitted.messages)
+        self.window.has_landed = False
         self.window.weight = self.window.rest(fitted, self.gauge) + self._weight(fitted.messages)
         return fitted
 
     def _with_previews(self, request: ModelRequest) -> ModelRequest:
-        """Put the messages in order, with summaries, previews of long results, and the tool that reads them."""
-        known = {message.id for message in request.messages}
-        landed = [summary for summary in self.window.landed if summary.id not in known]
-        messages = pair_results(fold([*request.messages, *landed]))
+        """Put the messages in order, with previews of long results, and the tool that reads them."""
+        messages = pair_results(request.messages)
         long = [place for place, message in enumerate(messages) if self._is_long(message)]
         for place in long:
             messages[place] = preview(messages[place], self.window.offload, readable=self.reader is not None)
@@ -154,14 +153,14 @@ class _Fitter:
 
     def _is_long(self, message: Message) -> bool:
         offload = self.window.offload
-        if message.role != "tool" or not offload or self.gauge.weigh(message) <= offload:
+        if message.role != "tool" or not offload or self._weigh_whole(message) <= offload:
             return False
         return message.reply is not None and message.reply.name != READ_RESULT
 
     def _weigh(self, message: Message) -> int:
         if not message.seq or self._is_long(message):
             return self.gauge.weigh_uncached(message)  # A preview has the id of the whole message.
-        return self.gauge.weigh(message)
+        return self._weigh_whole(message)
 
     def _weight(self, messages: Sequence[Message]) -> int:
         return sum([self._weigh(message) for message in messages])
@@ -179,7 +178,8 @@ class _Fitter:
             self.gauge.learn(weight, tokens)
         return tokens
 
-    def _truncate(self, request: ModelRequest, room: Room) -> ModelRequest:
+    def _truncate(self, request: ModelRequest, whole: Sequence[Message], room: Room) -> ModelRequest:
+        """Leave out the oldest messages; `whole` are the messages without previews."""
         recent = self.policy.min_recent
         limit = self.gauge.unscaled(room.tokens) - self.window.rest(request, self.gauge)
         found = truncate(list(request.messages), self._weigh, limit, recent)
@@ -187,19 +187,28 @@ class _Fitter:
             request = self._with_reader(request)
             limit = self.gauge.unscaled(room.tokens) - self.window.rest(request, self.gauge)
             found = truncate(
-                self._shorten_results(request.messages, limit), self.gauge.weigh_uncached, limit, recent
+                self._shorten_results(request.messages, whole, limit), self.gauge.weigh_uncached, limit, recent
             )
         if not found.fits:
             raise ContextOverflow(self._overflow_text(request, room, found.messages))
         return replace(request, messages=found.messages)
 
-    def _shorten_results(self, messages: Sequence[Message], limit: int) -> list[Message]:
+    def _drop_left_out(self, shown: Sequence[Message]) -> None:
+        """Drop from the history what no later request shows either, since no summary will cover it."""
+        whole = {message.id: message for message in self.act.history}
+        kept = [whole.get(message.id, message) for message in shown]
+        self.act.history = [m for m in kept if m.seq or is_left_out_note(m)]
+        self.act.cut = self.act.cut or self.gauge.unscaled(self.room.tokens if self.room is not None else 0)
+
+    def _shorten_results(
+        self, messages: Sequence[Message], unshortened: Sequence[Message], limit: int
+    ) -> list[Message]:
         """Cut the results of the last step down to what fits."""
         start = len(messages)
         while start and messages[start - 1].role == "tool":
             start -= 1
         share = max(limit // (2 * max(len(messages) - start, 1)), 32)
-        whole = {m.id: m for m in self.act.history[-2 * (len(messages) - start) :]}
+        whole = {m.id: m for m in unshortened[-2 * (len(messages) - start) :]}
 
         def shorten(message: Message) -> Message:
             if self.gauge.weigh_uncached(message) <= share:
@@ -235,6 +244,6 @@ async def make_room(act: Activation, model: Model, request: ModelRequest, error:
     room = room_of(policy, request.settings, act.env.registry.models.facts_of(model), gauge.refused)
     if room is not None:
         window.offload = room.offload
-        begin_summary(act, policy, model, gauge, room)
-        await wait_and_land(act)
+        await begin_summary(act, policy, model, gauge, room)
+        window.has_landed = await wait_and_land(act)
     return True

@@ -17,6 +17,11 @@ class Inference(Attempt, eq=False, kw_only=True):
     # The model that the run wants: the one that is asked, or a pool.
     wanted: Model
     request: ModelRequest
+    # The request's instructions if functions made them.
+    instructions: str = ""
+    # The digest of the last request that was sent, and the names of its tools.
+    digest: str = ""
+    offered: tuple[str, ...] = ()
     # Whether the present request has streamed a chunk.
     has_chunks: bool = False
     # Whether a request that was too long for the model was shortened.
@@ -30,9 +35,9 @@ class Inference(Attempt, eq=False, kw_only=True):
         """The model that is asked now, or the one that the run wants."""
         return self.model or self.wanted
 
-    def retry(self, wanted: Model, request: ModelRequest) -> None:
+    def retry(self, wanted: Model, request: ModelRequest, instructions: str) -> None:
         """Prepare another request. If a hook wants another model, its counts start at zero."""
-        self.request, self.has_chunks = request, False
+        self.request, self.instructions, self.has_chunks = request, instructions, False
         if self.wanted is not wanted:
             self.wanted, self.model, self.name = wanted, None, ""
             self.tried, self.switches, self.failures, self.breaks = {}, 0, 0, 0

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct, field
 
 from ...errors import ModelError
-from ...types.content import Part, Text, clean_text, part_problem
+from ...types.codec import clean_value
+from ...types.content import Citation, Logprobs, Part, ServerTool, Text, clean_text, part_problem
 from ...types.ids import new_id
 from ...types.runs import Usage
 
@@ -23,7 +24,8 @@ __all__ = [
 ]
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_PARTS = get_args(Part)
+StreamedPart = Part | ServerTool | Citation | Logprobs
+_PARTS = (*get_args(Part), ServerTool, Citation, Logprobs)
 
 
 class OpenCall(Struct, eq=False):
@@ -35,6 +37,7 @@ class OpenCall(Struct, eq=False):
     pieces: list[str] = []
     size: int = 0
     half: str = ""
+    signature: str | None = None
     # Characters of the arguments that are in the checkpoints.
     saved: int = 0
 
@@ -66,11 +69,14 @@ def clean_optional(text: str | None) -> str | None:
     return None if text is None else clean_text(text)
 
 
-def check_part(part: Part) -> Part:
+def check_part(part: StreamedPart) -> StreamedPart:
     """Clean a part; refuses one that couldn't be read back, which would make the thread unreadable."""
     if type(part) is Text:
         return Text(clean_text(part.text))
-    problem = part_problem(part) if isinstance(part, _PARTS) else repr(part)[:200]
+    problem = repr(part)[:200]
+    if isinstance(part, _PARTS):
+        part = clean_value(part)
+        problem = part_problem(part)
     if problem:
         raise ModelError(f"the model streamed a part that isn't one: {problem}")
     return part

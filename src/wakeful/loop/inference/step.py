@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ...errors import ConfigurationError, ContextOverflow, ModelError, StoreError, explain
-from ...models import Model, ModelRequest, PoolModel
+from ...errors import ConfigurationError, ContextOverflow, ModelError, StoreError, outline, quote
+from ...models import Model, PoolModel
 from ...plugins import AfterInference, PendingContextKey, Step
+from ...types.calls import Call
 from ...types.content import Content, ToolCall
 from ...types.events import InferenceComplete, StepStart, ToolCallReady
 from ...types.messages import Message, Producer
 from ...types.requests import ToolSpec
-from ...types.runs import Call, NaturalEnd
+from ...types.runs import NaturalEnd
 from ..activation import Activation
 from ..commits import flush
+from ..disclosure import note_error
 from ..moves import Infer
 from ..phases import run_phase
 from ..stop_policies import judge, limit_reached, signature
@@ -25,13 +26,14 @@ from .assembler import NO_USAGE
 from .checkpoints import read_cut_off, restore
 from .failure import abandon, handle_failure, keep_partial, take_complete_calls
 from .fitting import learn_weight, make_room
+from .guardrails import channel_of, judge_input, judge_output
 from .inference import Inference
-from .request import make_request
-from .stream import prepare_continuation, stream
+from .request import Prepared, make_request
+from .stream import UNFINISHED, prepare_continuation, stream
+from .validation import find_rejection
 
 __all__ = ["infer"]
 
-_log = logging.getLogger("wakeful")
 
 _NATURAL_END = NaturalEnd()
 
@@ -39,19 +41,23 @@ _NATURAL_END = NaturalEnd()
 async def infer(act: Activation, move: Infer) -> None:
     """Ask the model, and put its answer into the draft. After a failure that is retried, the next move is `Infer`
     again."""
+    if act.agent.guards_input and not await judge_input(act):
+        return
     is_new = act.view.run.stage == "between"
     if is_new:
-        steps = act.view.run.steps + 1
-        act.put_run(replace(act.view.run, stage="inferring", steps=steps, updated_at=act.now))
-        act.draft.log.append(StepStart(act.identity, 0, act.now, steps))
-        if not act.hookless and act.has_hooks("step_start"):
-            await run_phase(act, "step_start", act.agent.hooks["step_start"], Step)
+        await _open_step(act)
     # A step that another process left in the middle.
     is_resumed = not is_new and act.inference is None and act.env.store.durable
     if act.agent.backend is not None:
         await _execute_remote(act, is_resumed)
         return
-    model, request, pending = await make_request(act)
+    inference = act.inference
+    begun = None if inference is None else inference.answer
+    if is_resumed:
+        begun = await _restore(act)
+    is_whole = begun is not None and begun.is_whole()  # Then the model isn't asked again.
+    is_truncated = inference is not None and inference.is_truncated
+    made = await make_request(act, None if is_whole else begun, is_truncated=is_truncated)
     if act.view.run.ending is not None or act.view.run.cancel is not None:
         abandon(act)
         return
@@ -59,20 +65,41 @@ async def infer(act: Activation, move: Infer) -> None:
     if act.view.run.cancel is not None:  # The commit found a cancellation in the inbox.
         abandon(act)
         return
-    inference = await _begin(act, model, request, is_resumed)
+    inference = _begin(act, made, begun if is_resumed else None)
     content = await _ask(act, inference)
     if content is None:
         return
-    if pending is not None:
+    if made.pending is not None:
         # The context messages were sent: drop those that were due once.
-        act.state.apply([(PendingContextKey, pending)])
+        act.state.apply([(PendingContextKey, made.pending)])
+    await _judge_answer(act, inference, content)
+
+
+async def _open_step(act: Activation) -> None:
+    run = act.view.run
+    act.put_run(replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now))
+    act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps + 1))
+    if not act.hookless and act.has_hooks("step_start"):
+        await run_phase(act, "step_start", act.agent.hooks["step_start"], Step)
+
+
+async def _judge_answer(act: Activation, inference: Inference, content: tuple[Content, ...]) -> None:
+    """Have guardrails, hooks and validators judge a whole answer, then accept it, unless it is blocked."""
     act.inference = None
     now = act.now = act.clock.now()
     producer = Producer(act.identity.run_id, act.view.run.steps, act.identity.agent_id)
     message = Message(inference.answer.message_id, "assistant", content, now, producer)
+    if act.agent.withholds:
+        judged = await judge_output(act, inference, message)
+        if judged is None:
+            return
+        message = judged
     if not act.hookless and act.has_hooks("after_inference"):
         await _run_after_inference(act, message, None, inference)
-    _accept(act, inference, message)
+    rejection = None
+    if act.agent.agent.validators:
+        rejection = await find_rejection(act, message, inference.answer)
+    _accept(act, inference, message, rejection)
 
 
 async def _execute_remote(act: Activation, is_resumed: bool) -> None:
@@ -83,30 +110,38 @@ async def _execute_remote(act: Activation, is_resumed: bool) -> None:
     act.now = act.clock.now()
 
 
-async def _begin(act: Activation, model: Model, request: ModelRequest, is_resumed: bool) -> Inference:
-    """Start an inference, or another request of the present one."""
-    inference = act.inference
+async def _restore(act: Activation) -> Answer | None:
+    """The answer that another process left in the middle, if it streamed any of it."""
+    answer = Answer(act.identity, act.head, channel_of(act), act.clock)
+    if not await restore(act, answer):
+        return None
+    if answer.is_whole():
+        answer.withdraw("its process ended")
+    else:
+        answer.break_off("its process ended", restart=act.agent.output is not None, reshow=True)
+    return answer
+
+
+def _begin(act: Activation, made: Prepared, restored: Answer | None) -> Inference:
+    """Start an inference, with a restored answer if there is one, or another request of the present one."""
+    inference, model = act.inference, made.model
     if inference is not None:
-        inference.retry(model, request)
+        inference.retry(model, made.request, made.instructions)
         return inference
     run = act.identity
-    inference = act.inference = Inference(
+    act.inference = Inference(
         run.thread_id,
         run.run_id,
         None if isinstance(model, PoolModel) else model,
         model.name,
-        answer=Answer(run, act.head, act.channel, act.clock),
+        answer=restored or Answer(run, act.head, channel_of(act), act.clock),
         started=act.now,
         wanted=model,
-        request=request,
+        request=made.request,
+        instructions=made.instructions,
+        is_retry=restored is not None,
     )
-    if is_resumed and await restore(act, inference.answer):
-        inference.is_retry = True
-        if inference.answer.is_whole():
-            inference.answer.withdraw("its process ended")
-        else:
-            inference.answer.break_off("its process ended", anew=act.agent.output is not None, reshow=True)
-    return inference
+    return act.inference
 
 
 async def _ask(act: Activation, inference: Inference) -> tuple[Content, ...] | None:
@@ -116,9 +151,13 @@ async def _ask(act: Activation, inference: Inference) -> tuple[Content, ...] | N
         try:
             if inference.is_retry and answer.is_whole():  # Another process had streamed all of it.
                 take_complete_calls(act, answer, "its process ended")
-            else:
-                await stream(act, inference)
-            if answer.stop == "max_tokens" and prepare_continuation(act, inference):
+            elif not await stream(act, inference):
+                if act.view.run.ending is not None or act.view.run.cancel is not None:
+                    abandon(act)
+                else:
+                    inference.is_retry = True  # A summary landed: the next request shows it.
+                return None
+            if answer.stop in UNFINISHED and prepare_continuation(act, inference):
                 await flush(act)
                 if act.view.run.cancel is not None:
                     abandon(act)
@@ -139,32 +178,31 @@ async def _handle_error(act: Activation, inference: Inference, error: Exception)
     is_too_long = isinstance(error, ContextOverflow) and not (inference.is_shortened or inference.has_chunks)
     if is_too_long and await make_room(act, model, inference.request, error):
         inference.is_shortened = inference.is_retry = True
-        answer.break_off(str(error), anew=True)
+        answer.break_off(str(error), restart=True)
         return None
     failure = error if isinstance(error, ModelError) else _wrap(model, error)
     act.now = act.clock.now()
     if failure.transient and inference.has_chunks and answer.is_whole():
-        act.note(failure, "model")
-        take_complete_calls(act, answer, str(failure))
+        note_error(act, failure, "model")
+        take_complete_calls(act, answer, outline(failure).partition(": ")[2])
         return answer.content()
     if act.has_hooks("after_inference"):
         await _run_after_inference(act, None, failure, inference)
-    await handle_failure(act, inference, failure, anew=inference.request.output is not None)
+    await handle_failure(act, inference, failure, restart=inference.request.output is not None)
     return None
 
 
 def _wrap(model: Model, error: Exception) -> ModelError:
     is_config = isinstance(error, ConfigurationError)
-    wrapped = ModelError(str(error) if is_config else f"model {model.name!r} failed: {explain(error)}")
+    wrapped = ModelError(str(error)) if is_config else quote(ModelError, f"model {model.name!r} failed", error)
     wrapped.__cause__ = error
-    _log.debug("model %s failed", model.name, exc_info=error)
     return wrapped
 
 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-def _accept(act: Activation, inference: Inference, message: Message) -> None:
+def _accept(act: Activation, inference: Inference, message: Message, rejection: str | None) -> None:
     """Write the answer and its calls, and judge whether the run ends."""
     view, draft, identity = act.view, act.draft, act.identity
     agent, answer, model = act.agent, inference.answer, inference.current
@@ -186,8 +224,8 @@ def _accept(act: Activation, inference: Inference, message: Message) -> None:
     if calls:
         view.tree.calls += len(calls)
     ending = run.ending
-    is_plain = not calls and agent.shape is None and answer.stop != "max_tokens" and not answer.is_truncated
-    if ending is None and is_plain:
+    is_plain = not calls and agent.shape is None and answer.stop not in UNFINISHED and not answer.is_truncated
+    if ending is None and is_plain and rejection is None:
         ending = _NATURAL_END  # A text without calls, and no output type: `judge` would say the same.
     run = view.run = draft.run = replace(
         run,
@@ -202,18 +240,19 @@ def _accept(act: Activation, inference: Inference, message: Message) -> None:
         updated_at=now,
     )
     took = now - inference.started
-    log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took))
+    sent = (inference.instructions, inference.digest, inference.offered)
+    log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took, *sent))
     if calls:
         _write_calls(act, inference, calls, now)
     if ending is None:
-        _judge(act, message, answer)
+        _judge(act, message, answer, rejection)
 
 
 def _write_calls(act: Activation, inference: Inference, calls: Sequence[ToolCall], now: int) -> None:
     view, draft, identity = act.view, act.draft, act.identity
     offered, problems = inference.request.tools, inference.answer.problems
     if offered is not act.agent.specs:
-        problems = _unoffered(inference.answer, calls, offered)
+        problems = _unoffered(act, inference.answer, calls, offered)
     for index, wanted in enumerate(calls):
         call_id, name, arguments = wanted.id, wanted.name, wanted.arguments
         call = Call(call_id, identity.run_id, view.run.steps, index, name, arguments)
@@ -223,14 +262,23 @@ def _write_calls(act: Activation, inference: Inference, calls: Sequence[ToolCall
         draft.log.append(ToolCallReady(identity, 0, now, call_id, name, arguments))
 
 
-def _unoffered(answer: Answer, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]) -> Mapping[str, str]:
+def _unoffered(
+    act: Activation, answer: Answer, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]
+) -> Mapping[str, str]:
     """The problems of calls, by id, if the request offered fewer tools than the agent has."""
     names = {spec.name for spec in offered}
+    # Calls of a vendor's own tools are signed, and never offered.
+    names |= {call.name for call in calls if call.signature and _is_on_demand(act, call.name)}
     unknown = {call.id: f"{call.name} isn't offered in this step" for call in calls if call.name not in names}
     return {**unknown, **answer.problems}
 
 
-def _judge(act: Activation, message: Message, answer: Answer) -> None:
+def _is_on_demand(act: Activation, name: str) -> bool:
+    tool = act.agent.tools.get(name)
+    return tool is not None and tool.on_demand
+
+
+def _judge(act: Activation, message: Message, answer: Answer, rejection: str | None) -> None:
     view, agent, rules = act.view, act.agent, act.rules
     run, tree, calls = view.run, view.tree, answer.calls
     if calls and not rules.stop:
@@ -250,6 +298,7 @@ def _judge(act: Activation, message: Message, answer: Answer) -> None:
         agent.shape,
         tree,
         act.now,
+        rejection,
     )
     if verdict.ending is not None:
         act.output = verdict.output

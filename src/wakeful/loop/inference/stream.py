@@ -8,34 +8,29 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...models import Model, ModelAccess, ModelRequest, stream_type_error, with_modalities
-from ...types.messages import Message, user_message
+from ...stores import UsageEntry
 from ..activation import Activation
 from ..stop_policies import Tree, budget_spent
 from .assembler import APPEND, NO_USAGE
 from .checkpoints import Checkpoints
+from .digest import RequestDigests
 from .fitting import fit, fits_unmeasured
 from .inference import Inference
 from .watchdog import Watch
 
-__all__ = ["prepare_continuation", "stream"]
+__all__ = ["UNFINISHED", "prepare_continuation", "stream"]
 
-GO_ON = (
-    "Your last answer broke off. Go on exactly where it stopped: don't repeat anything, and don't mention the "
-    "interruption."
-)
-CUT_OFF = (
-    "Your last answer was cut off at the output limit. Go on exactly where it stopped; don't repeat anything."
-)
-TOO_LONG = (
-    "Your last answer was cut off at the output limit, and nothing of it can be kept. Answer again, shorter."
-)
+UNFINISHED = ("max_tokens", "pause_turn")
+"""The stop reasons of an answer that another request continues."""
 
 
-async def stream(act: Activation, inference: Inference) -> None:
-    """Ask the model once, and read its answer."""
+async def stream(act: Activation, inference: Inference) -> bool:
+    """Ask the model once, and read its answer; False if the request must be made again, or the run ends."""
     env, answer = act.env, inference.answer
     models, retry = env.registry.models, act.agent.agent.retry or env.retry
-    model, line, request = await _prepare(act, inference)
+    if (prepared := await _prepare(act, inference)) is None:
+        return False
+    model, line, request = prepared
     grant, checkpoints, now = None, None, act.now
     # Without waits and commits, no time has passed since the last look at the clock.
     if line.must_wait or env.store.durable:
@@ -43,19 +38,25 @@ async def stream(act: Activation, inference: Inference) -> None:
             await line.prepare()
         if line.guard is not None:
             grant = await line.guard.enter(request, retry.max_retry_after)
-        if env.store.durable:
+        if env.store.durable and not act.agent.withholds:
             checkpoints = Checkpoints(act, answer.unsaved)
         now = act.clock.now()
     watch = act.watch
     if watch is None:
         watch = act.watch = Watch(env.watches, act.cancellation.task)
     watch.begin(model, request.settings, retry, now)
+    digests = act.digests
+    if digests is None:
+        digests = act.digests = RequestDigests()
+    inference.digest, inference.offered = digests.digest(request), digests.names
+    is_failed = False
     try:
         if inference.is_retry:
             answer.resume(act.head)
         await _read(inference, model.stream(request), watch, checkpoints)
     except BaseException as raised:
         error = watch.end(raised) or raised
+        is_failed = isinstance(error, Exception)
         if grant is not None:
             grant.failed(error)
         if checkpoints is not None and isinstance(error, Exception):
@@ -66,24 +67,27 @@ async def stream(act: Activation, inference: Inference) -> None:
     finally:
         if answer.usage is not NO_USAGE:
             answer.usage = models.with_cost(model, answer.usage)
+        ended = act.clock.now()
+        act.draft.usage.append(UsageEntry(act.agent.id, model.name, ended, ended - now, answer.usage, is_failed))
     if grant is not None:
         grant.succeeded(answer.usage)
+    return True
 
 
-async def _prepare(act: Activation, inference: Inference) -> tuple[Model, ModelAccess, ModelRequest]:
-    """Choose the model, and make the request fit it."""
+async def _prepare(act: Activation, inference: Inference) -> tuple[Model, ModelAccess, ModelRequest] | None:
+    """Choose the model, and make the request fit it; None if a summary landed, or a hook ended the run."""
     request, model = inference.request, inference.model
     if model is None or inference.is_retry:
         model = inference.choose(request)
-    messages = request.messages
-    if inference.is_retry or (messages and messages[-1].role == "assistant"):
-        request = _continue(act, inference, request)
     line = act.env.registry.models.access(model)
     # A history in order stays in order while it grows; without a known limit there is nothing to measure.
     is_unlimited = line.facts is None and act.window is None and not act.env.gauges.known
-    if not ((messages is act.ordered and is_unlimited) or fits_unmeasured(act, line, request)):
-        request = await fit(act, line, request)
+    if not ((request.messages is act.ordered and is_unlimited) or fits_unmeasured(act, line, request)):
+        fitted = await fit(act, line, request)
         act.now = act.clock.now()
+        if fitted is None or act.view.run.ending is not None or act.view.run.cancel is not None:
+            return None
+        request = fitted
     inference.request = request
     if line.facts is not None:
         request = with_modalities(model, line.facts, request)
@@ -103,7 +107,7 @@ async def _read(inference: Inference, chunks: Any, watch: Watch, checkpoints: Ch
     else:
         await _read_stream(inference, chunks, watch, checkpoints)
     watch.end()
-    if checkpoints is not None and answer.stop == "max_tokens":
+    if checkpoints is not None and answer.stop in UNFINISHED:
         await checkpoints.write()
 
 
@@ -131,27 +135,8 @@ async def _read_stream(inference: Inference, chunks: Any, watch: Watch, checkpoi
             await close()
 
 
-def _continue(act: Activation, inference: Inference, request: ModelRequest) -> ModelRequest:
-    """Add the part of the answer that was streamed before, and the prompt to continue it."""
-    messages = request.messages
-    if inference.is_retry and (prefix := inference.answer.prefix()):
-        begun = Message(inference.answer.message_id, "assistant", prefix, act.now)
-        prompt = CUT_OFF if inference.is_truncated else GO_ON
-        return replace(request, messages=[*messages, begun, _prompt(act, prompt)])
-    if inference.is_truncated:
-        return replace(request, messages=[*messages, _prompt(act, TOO_LONG)])
-    if messages and messages[-1].role == "assistant":
-        # The retry of a failed run, which kept a partial answer.
-        return replace(request, messages=[*messages, _prompt(act, GO_ON)])
-    return request
-
-
-def _prompt(act: Activation, text: str) -> Message:
-    return user_message(text, visibility="internal", at=act.now)
-
-
 def prepare_continuation(act: Activation, inference: Inference) -> bool:
-    """Prepare to continue an answer that reached the output limit.
+    """Prepare to continue an answer that reached the output limit, or that the vendor paused.
 
     False if it has calls to carry out, if it was continued often enough, or if the run's budget is spent.
     """
@@ -163,6 +148,10 @@ def prepare_continuation(act: Activation, inference: Inference) -> bool:
     if budget_spent(replace(run, usage=run.usage + used), rules.stop, after, act.clock.now()):
         return False
     act.set_run(continuations=run.continuations + 1)
-    answer.break_off("cut off at the output limit")
-    inference.is_retry = inference.is_truncated = True
+    if answer.stop == "pause_turn":
+        answer.pause()
+    else:
+        answer.break_off("cut off at the output limit")
+        inference.is_truncated = True
+    inference.is_retry = True
     return True

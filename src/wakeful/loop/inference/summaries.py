@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...context import (
+    SUMMARY_PROMPT,
     Compaction,
     Gauge,
     Room,
@@ -22,28 +23,37 @@ from ...context import (
     WindowPolicy,
     choose_span,
     fold,
+    is_left_out_note,
     make_summary,
     room_of,
     summary_request,
 )
-from ...errors import WakefulError, explain
+from ...errors import ConfigurationError, HookFailed, UnknownModel, WakefulError
 from ...models import Model, ModelRequest, TextChunk, UsageChunk, check_live, stream_guarded
 from ...models.shared.secrets import redact
+from ...plugins import InferencePlan
+from ...stores import UsageEntry
 from ...types.events import Compacted
 from ...types.messages import Message, Producer
+from ...types.requests import ModelSettings
 from ...types.runs import Usage
 from ..activation import Activation
 from ..commits import flush
+from ..disclosure import disclose
 from .assembler import NO_USAGE
 from .pieces import check_usage
+from .request import shape_plan
 from .watchdog import Watch
 from .window import PendingSummary
 
 __all__ = ["begin_summary", "drop_summary", "land_summary", "wait_and_land", "wait_for_summary"]
 
 
-def begin_summary(act: Activation, policy: WindowPolicy, model: Model, gauge: Gauge, room: Room) -> None:
-    """Start to write a summary, unless one is pending, was refused lately, or would gain nothing."""
+async def begin_summary(act: Activation, policy: WindowPolicy, model: Model, gauge: Gauge, room: Room) -> None:
+    """Start to write a summary, unless one is pending, was refused lately, or would gain nothing.
+
+    `before_inference` hooks shape the request first, here: they may change the run's state.
+    """
     window, compaction = act.window, policy.compaction
     if window is None or compaction is None or window.pending is not None:
         return
@@ -64,9 +74,21 @@ def begin_summary(act: Activation, policy: WindowPolicy, model: Model, gauge: Ga
         tried=state.tried,
         whole=act.agent.agent.limits.history is None,
     )
-    if span is not None:
-        limit = min(compaction.max_tokens, max(room.tokens // 4, 64))
-        request = summary_request(span, compaction.prompt, limit)
+    if span is None:
+        return
+    limit = min(compaction.max_tokens, max(room.tokens // 4, 64))
+    plan = InferencePlan(
+        ModelSettings(max_tokens=limit), "summary", compaction.prompt or SUMMARY_PROMPT, span.messages
+    )
+    try:
+        await shape_plan(act, plan)
+        if plan.model is not None:
+            writer = act.env.registry.models.resolve(plan.model)
+    except (HookFailed, UnknownModel, ConfigurationError) as error:
+        _record_failure(act, error, writer.name, span)
+        return
+    if act.view.run.ending is None and act.view.run.cancel is None:
+        request = summary_request(plan.messages, plan.system_text, plan.settings, limit)
         task = asyncio.create_task(_write(act, writer, request), name=f"summary up to {span.last}")
         window.pending = PendingSummary(span, writer, gauge, room.offload, task)
 
@@ -79,7 +101,8 @@ async def _write(act: Activation, writer: Model, request: ModelRequest) -> tuple
     usage = NO_USAGE
     answer = stream_guarded(models.guard(writer), writer, request, retry.max_retry_after)
     watch = Watch(act.env.watches, asyncio.current_task())
-    watch.begin(writer, request.settings, retry, act.clock.now())
+    began, is_failed = act.clock.now(), False
+    watch.begin(writer, request.settings, retry, began)
     try:
         async with aclosing(answer) as chunks:
             async for chunk in chunks:
@@ -90,11 +113,15 @@ async def _write(act: Activation, writer: Model, request: ModelRequest) -> tuple
                     usage = models.with_cost(writer, check_usage(chunk.usage))
         watch.end()
     except BaseException as raised:
-        if (late := watch.end(raised)) is not None:
+        late = watch.end(raised)
+        is_failed = isinstance(late or raised, Exception)
+        if late is not None:
             raise late from raised
         raise
     finally:
         watch.close()
+        ended = act.clock.now()
+        act.draft.usage.append(UsageEntry(act.agent.id, writer.name, ended, ended - began, usage, is_failed))
     return "".join(pieces), usage
 
 
@@ -121,8 +148,6 @@ async def wait_and_land(act: Activation) -> bool:
     await asyncio.wait([window.pending.task])
     act.now = act.clock.now()
     summary = land_summary(act)
-    if summary is not None:
-        window.landed.append(summary)
     await flush(act)
     return summary is not None
 
@@ -172,6 +197,8 @@ def land_summary(act: Activation) -> Message | None:
     _log(act, pending, "done", message_id=summary.id, usage=usage, summary_tokens=weight)
     act.history = fold(act.history)
     if span.first == 1:
+        act.history = [message for message in act.history if not is_left_out_note(message)]
+        act.cut = None
         act.state.apply([(SummaryKey, SummaryState(summary.id, span.last))])
     elif (state := _summary_state(act)).failures:
         act.state.apply([(SummaryKey, replace(state, failures=0, retry_at=0))])
@@ -183,7 +210,9 @@ def _record_failure(act: Activation, error: BaseException, model: str, span: Spa
     now = act.clock.now()
     state = _summary_state(act).failed(now, getattr(error, "retry_after", None))
     act.state.apply([(SummaryKey, state)])
-    reason = f"{explain(error)}; it isn't tried again for {(state.retry_at - now) / 1000:.0f} s"
+    reason = (
+        f"{disclose(act, error, 'the summary')}; it isn't tried again for {(state.retry_at - now) / 1000:.0f} s"
+    )
     first, last, weight = (0, 0, 0) if span is None else (span.first, span.last, span.weight)
     act.log(Compacted(act.identity, 0, act.now, "failed", model, first, last, tokens=weight, reason=reason))
 
@@ -198,7 +227,8 @@ def discard_reason(
         return "the agent that has taken over keeps no summaries"
     if weight > span.weight * (1 - compaction.min_savings):
         return f"it would save too little: {span.weight:,} tokens, and {weight:,} as a summary"
-    ids, wanted = [message.id for message in history], [message.id for message in span.messages]
+    ids = [message.id for message in history if not is_left_out_note(message)]
+    wanted = [message.id for message in span.messages]
     start = ids.index(wanted[0]) if wanted[0] in ids else len(ids)
     return None if ids[start : start + len(wanted)] == wanted else "the conversation is no longer as it was"
 

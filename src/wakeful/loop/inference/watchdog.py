@@ -51,7 +51,7 @@ class Watches:
     def timeouts_of(self, settings: ModelSettings, retry: RetryPolicy) -> Timeouts:
         """The timeouts of a stream, cached; a model that reasons gets more time between chunks."""
         if retry is not self._with or settings is not self._settings:
-            idle, whole = retry.idle_timeout, retry.answer_timeout
+            idle, whole = retry.idle_timeout, settings.timeout or retry.answer_timeout
             if idle is not None and settings.reasoning not in _NO_REASONING:
                 idle *= 2
             short = [limit / CHECKS for limit in (idle, whole) if limit is not None]

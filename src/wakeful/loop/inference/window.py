@@ -37,18 +37,20 @@ class WindowState:
         "_request",
         "_rest",
         "_room",
-        "landed",
+        "has_copies",
+        "has_landed",
         "offers_reader",
         "offload",
         "pending",
         "reader",
         "sent",
+        "shows_copies",
         "tally",
         "weight",
     )
 
-    def __init__(self) -> None:
-        self.tally = Tally()
+    def __init__(self, tally: Tally | None = None) -> None:
+        self.tally = tally or Tally()
         self.weight = 0
         # The fitted request; None if it could not be made to fit.
         self.sent: ModelRequest | None = None
@@ -56,8 +58,10 @@ class WindowState:
         self.pending: PendingSummary | None = None
         # Whether the next request, and the one that is fitted, may offer the tool that reads results.
         self.offers_reader = self.reader = True
-        # Summaries that landed after the request was made.
-        self.landed: list[Message] = []
+        # Whether a summary landed for the present request.
+        self.has_landed = False
+        # Whether the next request, and the one that is fitted, may have changed copies of the log's messages.
+        self.shows_copies = self.has_copies = False
         self._request: ModelRequest | None = None
         self._rest: tuple[ModelRequest, Gauge, int] | None = None
         self._room: tuple[WindowPolicy, ModelSettings, Any, int | None, Room | None] | None = None
@@ -66,8 +70,8 @@ class WindowState:
         """Start to fit a request; the same request may be fitted twice."""
         if request is not self._request:
             self._request = request
-            self.landed.clear()
             self.reader, self.offers_reader = self.offers_reader, True
+            self.has_copies, self.shows_copies = self.shows_copies, False
 
     def room(
         self, policy: WindowPolicy, request: ModelRequest, facts: ModelFacts | None, gauge: Gauge

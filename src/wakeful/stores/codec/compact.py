@@ -43,7 +43,7 @@ NUMBERS: dict[str, int] = {kind: number for number, kind in enumerate(_NUMBERED)
 
 # The fields of compact bodies. All but the first are optional.
 _FIELDS = {
-    "inference_complete": ("model", "stop", "usage", "duration_ms"),
+    "inference_complete": ("model", "stop", "usage", "duration_ms", "request_digest", "tools"),
     "tool_call_ready": ("place",),
     "tool_call_done": ("outcome", "error"),
     "step_start": ("step",),
@@ -55,6 +55,7 @@ _FIELDS = {
 _ALONE = ("step_start", "step_end", "run_start", "run_finish")
 _NATURAL_END = NaturalEnd()
 _NO_USAGE = Usage()
+_NO_REQUEST = ("", ())
 
 
 class References(Struct):
@@ -118,11 +119,13 @@ def _call_done(event: Any, known: References) -> _Row | None:
 
 def _complete(event: Any, known: References) -> _Row | None:
     number = known.places.get(event.message_id)
-    if number is None or event.message_id in known.calls:
+    if number is None or event.message_id in known.calls or event.instructions:
         return None
-    is_bare = not event.duration_ms and event.usage == _NO_USAGE
-    body = (event.model, event.stop) if is_bare else (event.model, event.stop, event.usage, event.duration_ms)
-    return "inference_complete", number, encode(body)
+    own, request = (event.model, event.stop), (event.request_digest, event.tools)
+    if request == _NO_REQUEST:
+        is_bare = not event.duration_ms and event.usage == _NO_USAGE
+        return "inference_complete", number, encode(own if is_bare else (*own, event.usage, event.duration_ms))
+    return "inference_complete", number, encode((*own, event.usage, event.duration_ms, *request))
 
 
 # By type: a function to the event's kind, the number of its message, and the compact body; None for a full body.

@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import asdict, astuple, replace
 
+from ...types.calls import Call
 from ...types.codec import decode, encode
 from ...types.events import AnyEvent, Event, MessageAdded, ToolCallReady, UnknownEvent
 from ...types.messages import Message
-from ...types.runs import Call, Identity, RunRecord, RunStatus
+from ...types.runs import Identity, RunRecord, RunStatus
 from ..records import Commit
 from .compact import COMPACT, NUMBERS, References, expand, kind_of
 from .packer import Packer

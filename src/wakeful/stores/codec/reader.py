@@ -8,11 +8,12 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import force_setattr
 
 from ...errors import CorruptRow
+from ...types.calls import Call
 from ...types.codec import decode
 from ...types.events import Event
 from ...types.inbox import InboxItem
 from ...types.messages import Message
-from ...types.runs import Call, Identity, RunRecord, RunStatus
+from ...types.runs import Identity, RunRecord, RunStatus
 from ..records import ThreadRecord
 from .entries import call_of, event_of, followers_of, message_of, run_of
 from .packer import UNREADABLE, NoCodec, Packer, Sealed
@@ -23,18 +24,20 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Decodes the payloads of one thread. `CorruptRow` names the row that can't be read."""
+    """Decodes payloads of a thread, or of a record without one. `CorruptRow` names the row that can't be read."""
 
-    def __init__(self, packer: Packer, blobs: dict[str, bytes], where: str) -> None:
+    def __init__(self, packer: Packer, blobs: dict[str, bytes], where: str, *, of_thread: bool = True) -> None:
         self._packer = packer
         self._blobs = blobs
         self._where = where
+        self._of_thread = of_thread
 
     def _try(self, name: str, work: Callable[[], T]) -> T:
         try:
             return work()
         except UNREADABLE as error:
-            raise CorruptRow(f"{self._where}: {name} can't be read ({error}){_advice(error)}") from error
+            advice = _advice(error, of_thread=self._of_thread)
+            raise CorruptRow(f"{self._where}: {name} can't be read ({error}){advice}") from error
 
     def payload(self, data: bytes, name: str) -> bytes:
         return self._try(name, lambda: self._packer.unpack(data, self._blobs))
@@ -93,18 +96,18 @@ class Reader:
         return self._try(f"call {call_id}", read)
 
 
-def _advice(error: Exception) -> str:
+def _advice(error: Exception, *, of_thread: bool) -> str:
     """Advice for a row that can't be read."""
     if isinstance(error, NoCodec):
         return ""  # The error has the advice, and the row is intact.
     key = "give the codec the key that it was written with, " if isinstance(error, Sealed) else ""
-    return f"; {key}restore it from a backup, or delete the thread"
+    return f"; {key}restore it from a backup{', or delete the thread' if of_thread else ''}"
 
 
 def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:
     """Decode a thread's record from the first row of a view."""
     _, _, version, head, epoch, inbox_head, base_seq, created_at, updated_at, owner, *rest = row
-    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, *_ = rest
+    thread_id, open_run, last_run, last_agent, parent, base, title, metadata, _, _, principal = rest
     return ThreadRecord(
         id=thread_id,
         version=version,
@@ -124,4 +127,5 @@ def thread_of(row: tuple[Any, ...], read: Reader) -> ThreadRecord:
         metadata={} if metadata is None else read.json(metadata, dict[str, Any], "metadata"),
         created_at=created_at,
         updated_at=updated_at,
+        principal=principal,
     )

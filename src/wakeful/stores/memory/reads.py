@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
+from ...types.calls import Call
 from ...types.events import Event
 from ...types.inbox import InboxItem
 from ...types.messages import Message
-from ...types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
+from ...types.records import ApiKey, Record
+from ...types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
 from ...types.tickets import Decision, Ticket, TicketStatus
-from ..conditions import checked_tenant
+from ..conditions import checked_tenant, principal_of, record_kind, record_time
 from ..records import Chunk, ThreadRecord, ThreadView
 from ..relays import Relay, RelayStatus, wanted
-from .tables import Database, Run, Tenant, Thread, entries_between
+from ..usage import UsageKey, UsageRow, usage_rows
+from .tables import Database, Run, Tenant, Thread, range_between
 
 __all__ = ["MemoryReads"]
+
+R = TypeVar("R", bound=Record)
 
 
 class MemoryReads:
@@ -50,7 +55,7 @@ class MemoryReads:
         )
         if run is None:
             return view
-        of_run, acting = thread.runs[run.id], run.stage == "acting"
+        of_run, is_open = thread.runs[run.id], run.stage != "between"
         return replace(
             view,
             run=run,
@@ -58,7 +63,7 @@ class MemoryReads:
             tickets=tuple(
                 [t for _, t in sorted(thread.tickets.items()) if t.run_id == run.id and t.status == "open"]
             ),
-            calls=tuple([c for c in _in_order(of_run) if c.step == run.steps]) if acting else (),
+            calls=tuple([c for c in _in_order(of_run) if c.step == run.steps]) if is_open else (),
             answer=of_run.answer,
         )
 
@@ -69,24 +74,53 @@ class MemoryReads:
     # -- the log ---------------------------------------------------------------------------------------------
 
     async def messages(
-        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: int | None = None,
     ) -> list[Message]:
-        """The thread's messages, oldest first, from behind a sequence number; with `newest` the last so many."""
-        found = self._read(thread_id, "messages", after, limit if newest is None else None)
-        return found if newest is None else found[max(len(found) - newest, 0) :]
+        """The messages of a thread between two numbers, oldest first: the first `limit` or the `newest`."""
+        if newest is None:
+            return self._read(thread_id, "messages", after, limit, before)
+        return self._read_newest(thread_id, after, newest, before)
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The thread's durable events, oldest first, from behind a sequence number."""
         return self._read(thread_id, "log", after, limit)
 
-    def _read(self, thread_id: str, what: Literal["messages", "log"], after: int, limit: int | None) -> list[Any]:
-        thread, found = self._threads.get(thread_id), list[Any]()
-        if thread is None:
-            return found
-        for part, low, high in thread.chain():
-            if high > after:
-                found += entries_between(getattr(part, what), max(low, after), high)
-        return found[:limit]
+    def _read(
+        self,
+        thread_id: str,
+        what: Literal["messages", "log"],
+        after: int,
+        limit: int | None,
+        before: int | None = None,
+    ) -> list[Any]:
+        found: list[Any] = []
+        for part, low, high in self._chain(thread_id, before):
+            missing = None if limit is None else limit - len(found)
+            if high > after and missing != 0:
+                entries: list[Any] = getattr(part, what)
+                start, end = range_between(entries, max(low, after), high)
+                found += entries[start : end if missing is None else min(end, start + missing)]
+        return found
+
+    def _read_newest(self, thread_id: str, after: int, newest: int, before: int | None) -> list[Message]:
+        found: list[Message] = []
+        for part, low, high in reversed(self._chain(thread_id, before)):
+            if high > after and len(found) < newest:
+                start, end = range_between(part.messages, max(low, after), high)
+                found[:0] = part.messages[max(start, end - newest + len(found)) : end]
+        return found
+
+    def _chain(self, thread_id: str, before: int | None) -> list[tuple[Thread, int, int]]:
+        """The threads that hold a log up to a sequence number, its own last, each with its part."""
+        thread = self._threads.get(thread_id)
+        chain = thread.chain() if thread is not None else []
+        return chain if before is None else [(part, low, min(high, before - 1)) for part, low, high in chain]
 
     async def head(self, thread_id: str) -> int:
         """The last number of the thread's log; 0 if there is none."""
@@ -116,6 +150,7 @@ class MemoryReads:
         status: RunStatus | None = None,
         agent_id: str | None = None,
         root_run_id: str | None = None,
+        principal: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
@@ -132,7 +167,8 @@ class MemoryReads:
             if before is not None and run_id >= before:
                 continue
             record = self._thread_of[run_id].runs[run_id].record
-            if status in (None, record.status) and agent_id in (None, record.agent_id):
+            is_theirs = principal in (None, principal_of(record))
+            if is_theirs and status in (None, record.status) and agent_id in (None, record.agent_id):
                 found.append(record)
         return found
 
@@ -153,6 +189,7 @@ class MemoryReads:
         thread_id: str | None = None,
         status: TicketStatus | None = None,
         assignee: str | None = None,
+        requester: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
@@ -166,6 +203,7 @@ class MemoryReads:
             thread = self._tenant.thread_of_ticket[ticket_id]
             ticket = thread.tickets[ticket_id]
             wanted = run_id in (None, ticket.run_id) and thread_id in (None, thread.id)
+            wanted = wanted and requester in (None, ticket.requester)
             if wanted and status in (None, ticket.status) and assignee in (None, ticket.assignee):
                 found.append(ticket)
         return found
@@ -235,6 +273,35 @@ class MemoryReads:
         ]
         return sorted(due, key=lambda relay: (relay.due_at, relay.id))[:limit]
 
+    # -- records without a thread ----------------------------------------------------------------------------
+
+    async def record(self, kind: type[R], record_id: str) -> R | None:
+        """A record that belongs to no thread; None if there is none."""
+        found = self._tenant.records.get((record_kind(kind), record_id))
+        return found if isinstance(found, kind) else None
+
+    async def records(self, kind: type[R], *, before: str | None = None, limit: int = 100) -> list[R]:
+        """Records of a kind older than the record `before`, newest first."""
+        found = [record for record in self._tenant.records.values() if isinstance(record, kind)]
+        if before is not None:
+            last = await self.record(kind, before)
+            found = [] if last is None else [record for record in found if _age(record) < _age(last)]
+        return sorted(found, key=_age, reverse=True)[:limit]
+
+    async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:
+        """The tenant of an API key and the key, of any tenant; None if there is none."""
+        tenant = self._database.keys.get((record_kind(kind), record_id))
+        found = (
+            None if tenant is None else self._database.tenant(tenant).records.get((record_kind(kind), record_id))
+        )
+        return (tenant, found) if tenant is not None and isinstance(found, kind) else None
+
+    async def usage(
+        self, by: Sequence[UsageKey], *, since: int | None = None, until: int | None = None
+    ) -> list[UsageRow]:
+        """Sums over the usage log by these keys, in their order, from `since` on and before `until` in ms."""
+        return usage_rows(self._tenant.usage, since, until, by)
+
     # -- threads ---------------------------------------------------------------------------------------------
 
     async def thread(self, thread_id: str) -> ThreadRecord | None:
@@ -242,7 +309,9 @@ class MemoryReads:
         thread = self._threads.get(thread_id)
         return self._record(thread) if thread else None
 
-    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+    async def threads(
+        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+    ) -> list[ThreadRecord]:
         """Threads, newest first, older than the thread `before`; without those of delegated runs."""
         last = self._threads.get(before) if before is not None else None
         if before is not None and last is None:
@@ -251,7 +320,8 @@ class MemoryReads:
         for thread in reversed(self._threads.values()):
             if len(found) >= limit:
                 break
-            if thread.head.parent is None and (last is None or thread.head.no < last.head.no):
+            is_theirs = principal in (None, thread.principal)
+            if is_theirs and thread.head.parent is None and (last is None or thread.head.no < last.head.no):
                 found.append(self._record(thread))
         return found
 
@@ -268,6 +338,10 @@ class MemoryReads:
             for run in thread.runs.values():
                 found[run.record.status] = found.get(run.record.status, 0) + 1
         return found
+
+
+def _age(record: Record) -> tuple[int, str]:
+    return record_time(record), record.id
 
 
 def _in_order(run: Run) -> list[Call]:

@@ -8,7 +8,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from ...types.ids import now_ms
-from ...types.inbox import InboxItem
+from ...types.inbox import InboxItem, Request
 from ..groups import GroupWrites, decide_group
 from ..heads import Facts, Head, ItemRow, NeedFacts
 from ..records import (
@@ -20,6 +20,7 @@ from ..records import (
     Dispatch,
     Due,
     Pruned,
+    Records,
     Renewals,
     Retention,
     ThreadRecord,
@@ -49,6 +50,10 @@ class MemoryStore(MemoryReads):
         group = self._decide(commit)
         self._apply(group)
         return group.committed
+
+    async def put(self, records: Records) -> None:
+        """Write records that belong to no thread, or nothing of it. Raises `Conflict` by their revisions."""
+        await self.commit(Commit("", records=records))
 
     def _decide(self, commit: Commit) -> GroupWrites:
         """Decide on a commit by the present tables. Raises the error of a refusal."""
@@ -96,6 +101,7 @@ class MemoryStore(MemoryReads):
                 **facts.relays,
                 **{k: None if relay is None else relay.revision for k, relay in relays.items()},
             },
+            records={**facts.records, **{key: self._database.record_row(tenant, key) for key in needs.records}},
             alive={**facts.alive, **{worker: self._database.is_alive(worker) for worker in needs.workers}},
         )
 
@@ -133,17 +139,26 @@ class MemoryStore(MemoryReads):
         return claim_dispatches(self._database, request)
 
     async def dispatches(
-        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        thread_id: str | None = None,
+        dead: bool | None = None,
+        after: str | None = None,
+        limit: int = 100,
     ) -> list[Dispatch]:
-        """Dispatches by thread id, after the thread `after`; with `dead` only dead letters, or only others."""
+        """Dispatches of one thread, or of all after `after`; `dead` selects dead letters or the others."""
         rows = list_dispatches(self._database, self._tenant.name)
         found = [one for one in rows if dead in (None, one.dead_at is not None) and one.thread_id > (after or "")]
-        return found[:limit]
+        return [one for one in found if thread_id in (None, one.thread_id)][:limit]
 
-    async def revive(self, thread_id: str) -> bool:
+    async def revive(self, thread_id: str, *, request: Request | None = None) -> bool:
         """Make a dead letter due again, with all its attempts; False if it was none."""
         thread = self._threads.get(thread_id)
-        return thread is not None and revive_dispatch(self._database, thread)
+        if thread is None or not revive_dispatch(self._database, thread):
+            return False
+        if request is not None:
+            self._tenant.put_request(thread, request)
+        return True
 
     async def queued(self, limit: int) -> int:
         """The number of the tenant's dispatches that wait for a worker, up to `limit`."""
@@ -156,17 +171,17 @@ class MemoryStore(MemoryReads):
 
     # -- threads -----------------------------------------------------------------------------------------------
 
-    async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
+    async def fork(self, thread_id: str, at: int, new_id: str, *, request: Request | None = None) -> ThreadRecord:
         """Create a thread that starts with this one's log up to `at`, and its state as of there."""
-        return self._record(fork_thread(self._database, self._tenant, thread_id, at, new_id))
+        return self._record(fork_thread(self._database, self._tenant, thread_id, at, new_id, request))
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
         """Delete a thread; return how many threads were deleted. Owners of its tasks get a report."""
         reports = reports_of(self._tenant, thread_id)
-        told = self._decide(Commit(reports[0].thread_id, inbox=reports)) if reports else None
+        writes = self._decide(Commit(reports[0].thread_id, inbox=reports)) if reports else None
         deleted = delete_thread(self._database, self._tenant, thread_id, children)
-        if told is not None:
-            self._apply(told)
+        if writes is not None:
+            self._apply(writes)
         return deleted
 
     async def prune(self, retention: Retention) -> Pruned:
@@ -179,8 +194,11 @@ class MemoryStore(MemoryReads):
         """Keep the claims of this worker alive until the lease is closed."""
         return MemoryLease(self._database, worker_id)
 
+    async def probe(self) -> None:
+        """Nothing: a store in memory can always write."""
+
     async def tenants(self) -> list[str]:
-        """The tenants that have threads in this store."""
+        """The tenants that have threads or records in this store."""
         return self._database.names()
 
     def tenant(self, name: str) -> Self:
@@ -223,4 +241,5 @@ def _row_of(item: InboxItem | None) -> ItemRow | None:
         item.at,
         item.priority,
         item.agent_id,
+        item.digest,
     )

@@ -9,19 +9,23 @@ from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
+from ...types.calls import Call
 from ...types.codec import clean_value, decode, encode
 from ...types.events import Event, MessageAdded
 from ...types.ids import now_ms
-from ...types.inbox import InboxItem, RequestItem
+from ...types.inbox import InboxItem, Request, RequestItem
 from ...types.messages import Message
-from ...types.runs import Call, Identity, RunRecord, TaskRecord
+from ...types.records import ApiKey, Record
+from ...types.runs import Identity, RunRecord, TaskRecord
 from ...types.tickets import Decision, Ticket
-from ..heads import Head, RunRow
-from ..records import About, Chunk, Commit, StateWrite, ThreadRecord
+from ..conditions import record_key
+from ..heads import FOREIGN, Head, RecordKey, RecordRow, RunRow
+from ..records import About, Chunk, Commit, Records, StateWrite, ThreadRecord
 from ..relays import Relay
+from ..usage import UsageEntry
 from ..writes import RunWrite, Writes, number_items
 
-__all__ = ["Database", "Run", "Tenant", "Thread", "entries_between"]
+__all__ = ["Database", "Run", "Tenant", "Thread", "range_between"]
 
 _seq = attrgetter("seq")
 
@@ -57,6 +61,7 @@ class Thread:
         self.head = head
         self.created_at = now
         self.updated_at = now
+        self.principal = head.principal
         self.title: str | None = None
         self.metadata: bytes = b"{}"
         self.base: Thread | None = None
@@ -100,7 +105,7 @@ class Thread:
         for ticket in commit.tickets:
             self.tickets[ticket.id] = ticket
         for decision in commit.decisions:
-            self.decisions.setdefault(decision.id, decision)
+            self.decisions[decision.id] = decision
         for task in commit.tasks:
             self.tasks[task.id] = task
         for chunk in commit.chunks:
@@ -223,6 +228,7 @@ class Thread:
             created_at=self.created_at,
             updated_at=self.updated_at,
             dead=head.dispatch is not None and head.dispatch.dead_at is not None,
+            principal=self.principal,
         )
 
 
@@ -251,7 +257,9 @@ class Tenant:
         self.thread_of_decision: dict[str, Thread] = {}
         self.item_of_run: dict[str, str] = {}
         self.relays: dict[str, Relay] = {}
+        self.usage: list[UsageEntry] = []
         self.items: dict[str, InboxItem] = {}
+        self.records: dict[RecordKey, Record] = {}
         # The ids of the runs below a run, by the root of their tree.
         self.trees: dict[str, list[str]] = {}
 
@@ -271,12 +279,15 @@ class Tenant:
             database.extend_lease(writes.lease.worker_id, writes.lease.until)
         if writes.deliveries:
             self._put_deliveries(writes)
+        if commit.records is not None:
+            self._put_records(commit.records, database)
         thread = self.threads.get(commit.thread_id)
         if thread is None:
             return
         if writes.has_changes:
             thread.append(writes)
             self._index(writes, thread)
+            self.usage += commit.usage
         if commit.about is not None:
             thread.describe(commit.about)
         for relay in commit.relays:
@@ -298,6 +309,16 @@ class Tenant:
             self.items[item.id] = self.threads[item.thread_id].inbox[item.id] = item
             if item.run_id is not None and item.kind == "input":
                 self.item_of_run[item.run_id] = item.id
+
+    def _put_records(self, records: Records, database: Database) -> None:
+        for key in [record_key(record) for record in records.removed]:
+            del self.records[key]
+            database.keys.pop(key, None)
+        for record in records.put:
+            key = record_key(record)
+            self.records[key] = clean_value(record)
+            if isinstance(record, ApiKey):
+                database.keys[key] = self.name
 
     def _index(self, writes: Writes, thread: Thread) -> None:
         """Index the runs, tickets, decisions and items of a commit."""
@@ -321,9 +342,16 @@ class Tenant:
                 thread.inbox.pop(item_id, None)
                 self.items[item_id] = replace(item, status="taken", taken_by=run_id)
         if commit.request is not None:
-            self.items[commit.request] = RequestItem(
-                id=commit.request, thread_id=thread.id, status="taken", taken_by=run_id
-            )
+            self.items[commit.request.id] = _request_item(thread, commit.request, run_id)
+
+    def put_request(self, thread: Thread, request: Request) -> None:
+        """Note a request that its thread's open run took, or that made the thread."""
+        run = thread.head.open_run
+        self.items[request.id] = _request_item(thread, request, None if run is None else run.id)
+
+
+def _request_item(thread: Thread, request: Request, run_id: str | None) -> RequestItem:
+    return RequestItem(id=request.id, thread_id=thread.id, status="taken", taken_by=run_id, digest=request.digest)
 
 
 _position = attrgetter("position")
@@ -337,17 +365,26 @@ class Database:
         # Worker id to the end of its lease in milliseconds.
         self.leases: dict[str, float] = {}
         self.turns: dict[str, int] = {}
+        # The tenants of API keys.
+        self.keys: dict[RecordKey, str] = {}
         self.next_thread = 1
         self.next_run = 1
         # The threads with a claim or a dispatch.
         self.active: dict[Thread, None] = {}
 
     def names(self) -> list[str]:
-        """The tenants that have threads."""
-        return sorted(name for name, tenant in self._tenants.items() if tenant.threads)
+        """The tenants that have threads or records."""
+        return sorted(name for name, tenant in self._tenants.items() if tenant.threads or tenant.records)
 
     def tenant(self, name: str) -> Tenant:
         return self._tenants.setdefault(name, Tenant(name))
+
+    def record_row(self, tenant: Tenant, key: RecordKey) -> RecordRow | None:
+        """The row of a record, as commits see it."""
+        record = tenant.records.get(key)
+        if record is None:
+            return RecordRow(FOREIGN) if key in self.keys else None
+        return RecordRow(record.revision, record.digest)
 
     def is_alive(self, worker_id: str) -> bool:
         """Whether the worker has a lease."""
@@ -365,8 +402,8 @@ class Database:
             self.active.pop(thread, None)
 
 
-def entries_between(entries: list[Any], low: int, high: int) -> list[Any]:
-    """The entries after one sequence number and up to another."""
+def range_between(entries: list[Any], low: int, high: int) -> tuple[int, int]:
+    """The index range of the entries after one sequence number and up to another."""
     start = bisect_right(entries, low, key=_seq) if low else 0
     end = len(entries) if not entries or entries[-1].seq <= high else bisect_right(entries, high, key=_seq)
-    return entries[start:end]
+    return start, max(start, end)

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from ...errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread
 from ...types.ids import now_ms
-from ...types.inbox import InboxItem, RequestItem
-from ..conditions import FOR_RUNS, no_place
+from ...types.inbox import InboxItem, Request, RequestItem
+from ...types.records import AuditEntry
+from ..conditions import FOR_RUNS, no_place, refuse_fork
 from ..heads import Head
 from ..records import ChildPolicy, Pruned, Retention
 from ..relays import Relay
@@ -21,8 +22,15 @@ __all__ = ["delete_thread", "fork_thread", "prune_tenant", "reports_of"]
 _DAY = 24 * 3600 * 1000
 
 
-def fork_thread(database: Database, tenant: Tenant, thread_id: str, at: int, new_id: str) -> Thread:
-    """Create a thread that shares the first `at` entries of another one."""
+def fork_thread(
+    database: Database, tenant: Tenant, thread_id: str, at: int, new_id: str, request: Request | None
+) -> Thread:
+    """Create a thread that shares the first `at` entries of another one, or find that of the same request."""
+    if request is not None and (known := tenant.items.get(request.id)) is not None:
+        made = tenant.threads[known.thread_id]
+        if error := refuse_fork(request, known.digest, None if made.base is None else made.base.id, thread_id):
+            raise error
+        return made
     base = tenant.threads.get(thread_id)
     if base is None:
         raise UnknownThread(f"no thread {thread_id!r} in this store")
@@ -30,10 +38,12 @@ def fork_thread(database: Database, tenant: Tenant, thread_id: str, at: int, new
         raise no_place(thread_id, base.head.log_head, at)
     if new_id in tenant.threads:
         raise ThreadExists(f"thread {new_id!r} exists already; fork into another id")
-    head = Head(new_id, database.next_thread, version=1, log_head=at, has_chunks=False)
+    head = Head(new_id, database.next_thread, version=1, log_head=at, principal=base.principal, has_chunks=False)
     database.next_thread += 1
     new = tenant.threads[new_id] = Thread(tenant.name, head, now_ms())
     base.fork(new, at)
+    if request is not None:
+        tenant.put_request(new, request)
     return new
 
 
@@ -104,13 +114,32 @@ def _remove(database: Database, tenant: Tenant, thread: Thread) -> None:
 def prune_tenant(database: Database, tenant: Tenant, retention: Retention) -> Pruned:
     """Remove rows that are older than the retention keeps them."""
     now = now_ms()
-    chunks = events = runs = threads = 0
+    chunks = events = runs = usage = audit = 0
     for thread in tenant.threads.values():
         if retention.chunks is not None:
             chunks += _prune_chunks(thread, now - retention.chunks)
         if retention.events is not None:
             events += _prune_events(thread, now - retention.events)
         runs += _prune_runs(tenant, thread, retention, now)
+    threads = _prune_old_threads(database, tenant, retention, now)
+    if retention.usage is not None:
+        before, cut = len(tenant.usage), now - retention.usage
+        tenant.usage = [one for one in tenant.usage if one.at >= cut]
+        usage = before - len(tenant.usage)
+    if retention.audit is not None:
+        cut = now - retention.audit
+        gone = [k for k, one in tenant.records.items() if isinstance(one, AuditEntry) and one.at < cut]
+        for key in gone:
+            del tenant.records[key]
+        audit = len(gone)
+    claims = {thread.head.claim for thread in tenant.threads.values()}
+    for worker_id in [w for w, until in database.leases.items() if until < now - _DAY and w not in claims]:
+        del database.leases[worker_id]
+    return Pruned(chunks, events, runs, threads, usage, audit)
+
+
+def _prune_old_threads(database: Database, tenant: Tenant, retention: Retention, now: int) -> int:
+    threads = 0
     if retention.children is not None:
         cut = now - retention.children
         kids = [t for t in tenant.threads.values() if t.head.parent is not None and t.updated_at < cut]
@@ -123,10 +152,7 @@ def prune_tenant(database: Database, tenant: Tenant, retention: Retention) -> Pr
         roots.sort(key=lambda thread: thread.updated_at)
         surplus = max(len(roots) - retention.threads_kept, 0)
         threads += _prune_threads(database, tenant, roots[:surplus])
-    claims = {thread.head.claim for thread in tenant.threads.values()}
-    for worker_id in [w for w, until in database.leases.items() if until < now - _DAY and w not in claims]:
-        del database.leases[worker_id]
-    return Pruned(chunks, events, runs, threads)
+    return threads
 
 
 def _prune_chunks(thread: Thread, cut: int) -> int:
@@ -181,6 +207,7 @@ def _tombstone(item: InboxItem) -> InboxItem:
         position=item.position,
         status=item.status,
         taken_by=item.taken_by,
+        digest=item.digest,
     )
 
 

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from ...types.codec import clean_value
 from ...types.ids import new_id
 from ..codec.packer import Packer
+from ..conditions import changes_records, record_key
 from ..groups import decide_group
-from ..heads import Facts, NeedFacts
+from ..heads import Facts, NeedFacts, RecordKey
 from ..records import Commit, Committed
 from ..rules import Refusal
 from ..sql.rows import group_rows
@@ -26,7 +27,7 @@ from ..writes import number_items
 from .cache import HeadCache, guess_facts
 from .clock import ServerClock
 from .driver import is_broken
-from .facts import Key, Loaded, load_facts, lock_threads
+from .facts import Key, Loaded, load_facts, lock_rows
 from .numbers import NumberBlock
 from .outcomes import Decided, is_found_by_version, is_written, load_edits
 from .statements import build_statement, escape_rows, guards_of, read_reply, size_of
@@ -59,10 +60,16 @@ class Group(Struct, eq=False):
 
     @property
     def needs_lock(self) -> bool:
-        """Whether to lock the threads first. Relays have no guard but the lock of their thread."""
+        """Whether to lock the threads and records first. Relays and records have no guard but a lock."""
         if self.misses >= MAX_MISSES:
             return True
-        return any(one.relays for one in (self.commit, *self.commit.then))
+        return any(one.relays or changes_records(one.records) for one in (self.commit, *self.commit.then))
+
+    @property
+    def records(self) -> list[tuple[str, RecordKey]]:
+        """The records that the group may change."""
+        found = [one.records for one in (self.commit, *self.commit.then) if one.records is not None]
+        return [(self.tenant, record_key(record)) for one in found for record in (*one.put, *one.removed)]
 
 
 class BatchWriter:
@@ -109,7 +116,8 @@ class BatchWriter:
 
     async def _write_locked(self, connection: Any, groups: Sequence[Group]) -> list[Result]:
         async with connection.transaction():
-            await lock_threads(connection, [key for group in groups for key in group.threads])
+            threads = [key for group in groups for key in group.threads]
+            await lock_rows(connection, threads, [key for group in groups for key in group.records])
             for group in groups:
                 group.misses = max(group.misses, 1)  # Decide by facts that are loaded under the locks.
             return await self._write_guarded(connection, groups)

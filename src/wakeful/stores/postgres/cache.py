@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..conditions import changes_records, record_key
 from ..facts import recipients_of
-from ..heads import Facts, Head, ItemRow, RunRow
+from ..heads import Facts, Head, ItemRow, RecordKey, RecordRow, RunRow
 from ..records import Commit
 from .facts import Key
 
@@ -49,13 +50,14 @@ class HeadCache:
 def guess_facts(cache: HeadCache, tenant: str, commit: Commit, next_thread: int, next_run: int) -> Facts | None:
     """The facts for a group from cached heads; None if they aren't enough.
 
-    Ids that have to be new are taken for new: items, requests, runs, and threads that a run starts on.
+    Ids that have to be new are taken for new: items, requests, runs, records, and threads that a run starts on.
     """
     heads: dict[str, Head] = {}
     items: dict[str, ItemRow | None] = {}
     runs: dict[str, RunRow | None] = {}
+    records: dict[RecordKey, RecordRow | None] = {}
     for one in (commit, *commit.then):
-        if one.relays:
+        if one.relays or changes_records(one.records):
             return None
         for thread_id in recipients_of(one):
             if thread_id in heads:
@@ -69,12 +71,14 @@ def guess_facts(cache: HeadCache, tenant: str, commit: Commit, next_thread: int,
         for item in one.inbox:
             items[item.id] = None
         if one.request is not None:
-            items[one.request] = None
+            items[one.request.id] = None
+        if one.records is not None:
+            records.update(dict.fromkeys([record_key(record) for record in one.records.put]))
         opened = heads[one.thread_id].open_run
         for record in one.runs:
             if opened is None or record.id != opened.id:
                 runs[record.id] = None
-    return Facts(heads, items, runs, {}, {}, cache.leases, next_thread, next_run)
+    return Facts(heads, items, runs, {}, records, {}, cache.leases, next_thread, next_run)
 
 
 def _makes_thread(commit: Commit, thread_id: str) -> bool:

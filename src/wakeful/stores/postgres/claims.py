@@ -149,7 +149,7 @@ WITH locked AS MATERIALIZED (
 ), {postgres_text(_VIEWS)}
 UNION ALL
 SELECT 'claim', l.epoch + 1, h.due_at, h.attempts, h.priority, h.mark, l.version, l.inbox_head, l.last_run,
-    l.tenant, l.id, h.agent, h.error, l.wakes, l.claim, {_UNSYNCED}, NULL, NULL, NULL, l.no
+    l.tenant, l.id, h.agent, h.error, l.wakes, l.claim, {_UNSYNCED}, NULL, NULL, NULL, l.no, NULL
 FROM taken k JOIN locked l ON l.no = k.no JOIN held h ON h.thread = k.no
 """
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(E'\\n', current_schema(), 'claim'), 0))"

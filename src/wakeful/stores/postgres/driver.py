@@ -140,7 +140,7 @@ _WORDS = {
     "ON DATABASE, for one that is there with GRANT ALL on the schema, its tables and its sequences",
     "25006": "takes no writes, it is read-only ({why}): give the URL of the primary",
     "53300": "has no connection left: make pool_size smaller, or the server's max_connections larger",
-    "55P03": "has rows that somebody else holds ({why}): try again, or make the server's lock_timeout longer",
+    "55P03": "has rows that another session has locked ({why}): try again, or raise the server's lock_timeout",
     "57014": "cancelled the statement ({why}): make the server's statement_timeout longer",
     "3F000": "has lost the store's schema ({why}): restore it from a backup",
     "42P01": "has lost a table of the store ({why}): restore it from a backup",

@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..heads import DispatchRow, Facts, Head, ItemRow, NeedFacts, RunRow
+from ..heads import FOREIGN, DispatchRow, Facts, Head, ItemRow, NeedFacts, RecordKey, RecordRow, RunRow
 from .text import NOW_MS, escape, unescape_rows
 
-__all__ = ["Key", "Loaded", "load_facts", "lock_threads"]
+__all__ = ["Key", "Loaded", "load_facts", "lock_rows", "split_records"]
 
 Key = tuple[str, str]
 """A tenant and an id."""
@@ -27,7 +27,7 @@ def _row(kind: str, numbers: Sequence[str], texts: Sequence[str], tenant: str = 
 
 
 _ITEM = ("i.revision", "i.position", "i.at", "i.priority")
-_ITEM_TEXTS = ("i.status", "i.taken_by", "i.wake", "i.agent")
+_ITEM_TEXTS = ("i.status", "i.taken_by", "i.wake", "i.agent", "i.digest")
 _HEAD = _row(
     "head",
     (
@@ -56,11 +56,20 @@ UNION ALL {_row("run", ("r.no", "r.priority", "r.step"), ("r.agent", "r.status")
     FROM unnest($5::text[], $6::text[]) AS k(tenant, id) JOIN runs r ON r.tenant = k.tenant AND r.id = k.id
 UNION ALL {_row("relay", ("r.revision",), (), "r.tenant", "r.id")}
     FROM unnest($7::text[], $8::text[]) AS k(tenant, id) JOIN relays r ON r.tenant = k.tenant AND r.id = k.id
-UNION ALL {_row("worker", ("w.until",), (), name="w.id")} FROM workers w WHERE w.id = ANY ($9::text[])
+UNION ALL {_row("record", ("r.revision",), ("r.kind", "r.digest"), "k.tenant", "k.id")}
+    FROM unnest($9::text[], $10::text[], $11::text[]) AS k(tenant, kind, id)
+    JOIN records r ON r.tenant = k.tenant AND r.kind = k.kind AND r.id = k.id
+UNION ALL {_row("record", (f"{FOREIGN}",), ("r.kind", "''"), "k.tenant", "k.id")}
+    FROM unnest($9::text[], $10::text[], $11::text[]) AS k(tenant, kind, id)
+    JOIN records r ON k.kind = 'key' AND r.kind = 'key' AND r.id = k.id AND r.tenant <> k.tenant
+UNION ALL {_row("worker", ("w.until",), (), name="w.id")} FROM workers w WHERE w.id = ANY ($12::text[])
 UNION ALL {_row("clock", (NOW_MS,), ())}
 """
 _LOCK = """SELECT t.no FROM unnest($1::text[], $2::text[]) AS k(tenant, id)
     JOIN threads t ON t.tenant = k.tenant AND t.id = k.id ORDER BY t.no FOR NO KEY UPDATE OF t"""
+_LOCK_RECORDS = """SELECT 1 FROM unnest($1::text[], $2::text[], $3::text[]) AS k(tenant, kind, id)
+    JOIN records r ON r.tenant = k.tenant AND r.kind = k.kind AND r.id = k.id
+    ORDER BY r.tenant, r.kind, r.id FOR UPDATE OF r"""
 
 
 class Loaded(Struct):
@@ -71,8 +80,21 @@ class Loaded(Struct):
     items: dict[Key, ItemRow | None] = {}
     runs: dict[Key, RunRow | None] = {}
     relays: dict[Key, int | None] = {}
+    records: dict[tuple[str, RecordKey], RecordRow | None] = {}
     untils: dict[str, int] = {}
     last_commits: dict[Key, str | None] = {}
+
+    @classmethod
+    def none_of(cls, wanted: Iterable[tuple[str, NeedFacts]]) -> Loaded:
+        """The keys that groups of these tenants need, without rows."""
+        found = cls()
+        for tenant, needs in wanted:
+            found.heads.update({(tenant, thread_id): Head(thread_id) for thread_id in needs.threads})
+            found.items.update(dict.fromkeys([(tenant, item_id) for item_id in needs.items]))
+            found.runs.update(dict.fromkeys([(tenant, run_id) for run_id in needs.runs]))
+            found.relays.update(dict.fromkeys([(tenant, relay_id) for relay_id in needs.relays]))
+            found.records.update(dict.fromkeys([(tenant, key) for key in needs.records]))
+        return found
 
     def facts_of(self, tenant: str, needs: NeedFacts, next_thread: int, next_run: int) -> Facts:
         """The facts that one group needs."""
@@ -82,6 +104,7 @@ class Loaded(Struct):
             {item_id: self.items[tenant, item_id] for item_id in needs.items},
             {run_id: self.runs[tenant, run_id] for run_id in needs.runs},
             {relay_id: self.relays[tenant, relay_id] for relay_id in needs.relays},
+            {key: self.records[tenant, key] for key in needs.records},
             {head.claim: self.untils.get(head.claim, 0) > self.now for head in heads.values() if head.claim},
             self.untils,
             next_thread,
@@ -91,15 +114,11 @@ class Loaded(Struct):
 
 async def load_facts(connection: Any, wanted: Iterable[tuple[str, NeedFacts]], workers: Iterable[str]) -> Loaded:
     """Load the rows that groups of these tenants need, and the leases of these workers."""
-    found = Loaded()
-    for tenant, needs in wanted:
-        found.heads.update({(tenant, thread_id): Head(thread_id) for thread_id in needs.threads})
-        found.items.update(dict.fromkeys([(tenant, item_id) for item_id in needs.items]))
-        found.runs.update(dict.fromkeys([(tenant, run_id) for run_id in needs.runs]))
-        found.relays.update(dict.fromkeys([(tenant, relay_id) for relay_id in needs.relays]))
+    found = Loaded.none_of(wanted)
     args: list[list[str]] = []
     for keys in (found.heads, found.items, found.runs, found.relays):
         args += _split(keys)
+    args += split_records(found.records)
     args.append([escape(worker_id) for worker_id in workers])
     pending: dict[Key, list[tuple[str, ItemRow]]] = {}
     for kind, tenant, name, *values in unescape_rows(await connection.fetch(_LOAD, *args)):
@@ -118,6 +137,8 @@ async def load_facts(connection: Any, wanted: Iterable[tuple[str, NeedFacts]], w
                 found.runs[key] = RunRow(n[0], name, s[0], n[1], n[2], s[1])
             case "relay":
                 found.relays[key] = n[0]
+            case "record":
+                found.records[tenant, (s[0], name)] = RecordRow(n[0], s[1])
             case "worker":
                 found.untils[name] = n[0]
             case _:
@@ -128,9 +149,17 @@ async def load_facts(connection: Any, wanted: Iterable[tuple[str, NeedFacts]], w
     return found
 
 
-async def lock_threads(connection: Any, threads: Iterable[Key]) -> None:
-    """Lock the rows of threads in order of their numbers, inside a transaction."""
+async def lock_rows(connection: Any, threads: Iterable[Key], records: Iterable[tuple[str, RecordKey]]) -> None:
+    """Lock the rows of threads in order of their numbers, then those of records, inside a transaction."""
     await connection.fetch(_LOCK, *_split(threads))
+    if any(args := split_records(records)):
+        await connection.fetch(_LOCK_RECORDS, *args)
+
+
+def split_records(keys: Iterable[tuple[str, RecordKey]]) -> list[list[str]]:
+    """Keys of records as three arrays: tenants, kinds and ids."""
+    found = [(escape(tenant), kind, escape(name)) for tenant, (kind, name) in keys]
+    return [[key[n] for key in found] for n in range(3)]
 
 
 def _split(keys: Iterable[Key]) -> tuple[list[str], list[str]]:
@@ -163,4 +192,4 @@ def _head_of(thread_id: str, n: Sequence[Any], s: Sequence[Any]) -> Head:
 
 
 def _item_of(thread_id: str, n: Sequence[Any], s: Sequence[Any]) -> ItemRow:
-    return ItemRow(thread_id, s[1], n[0], n[1], s[2], s[3], n[2], n[3], s[4])
+    return ItemRow(thread_id, s[1], n[0], n[1], s[2], s[3], n[2], n[3], s[4], s[5])

@@ -7,6 +7,7 @@ deliveries and edits by the rows that they wrote.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from ..groups import GroupWrites
 from ..heads import Facts, Head
 from ..records import Commit
 from ..sql.operations import Rows
-from .facts import Key, Loaded
+from .facts import Loaded
 from .statements import GuardRow
 
 __all__ = ["Decided", "is_found_by_version", "is_written", "load_edits"]
@@ -24,10 +25,18 @@ __all__ = ["Decided", "is_found_by_version", "is_written", "load_edits"]
 _STORED = """SELECT 'relay', r.id, r.revision, r.payload
     FROM unnest($1::text[], $2::text[]) AS k(tenant, id) JOIN relays r ON r.tenant = k.tenant AND r.id = k.id
 UNION ALL SELECT 'item_changed', i.id, i.revision, i.payload
-    FROM unnest($3::text[], $4::text[]) AS k(tenant, id) JOIN inbox i ON i.tenant = k.tenant AND i.id = k.id"""
+    FROM unnest($3::text[], $4::text[]) AS k(tenant, id) JOIN inbox i ON i.tenant = k.tenant AND i.id = k.id
+UNION ALL SELECT 'record', r.kind || ' ' || r.id, r.revision, r.payload
+    FROM unnest($5::text[], $6::text[], $7::text[]) AS k(tenant, kind, id)
+    JOIN records r ON r.tenant = k.tenant AND r.kind = k.kind AND r.id = k.id
+UNION ALL SELECT 'record_drop', k.kind || ' ' || k.id, 0, ''
+    FROM unnest($8::text[], $9::text[], $10::text[]) AS k(tenant, kind, id)
+    LEFT JOIN records r ON r.tenant = k.tenant AND r.kind = k.kind AND r.id = k.id WHERE r.id IS NULL"""
+
+_PUT = ("record_new", "record")
 
 Edit = tuple[str, str, int, bytes]
-"""A relay or an item as it is stored: operation, id, revision, payload."""
+"""A relay, an item or a record as it is stored: operation, id, revision, payload; or a record that is gone."""
 
 
 class Decided(Struct, frozen=True):
@@ -76,17 +85,28 @@ def _has_version(found: Head, no: int, after: Head) -> bool:
 
 def _edits_of(rows: Rows) -> set[Edit]:
     relays = {("relay", row[1], row[9], bytes(row[10])) for row in rows.get("relay", ())}
-    return relays | {("item_changed", row[1], row[4], bytes(row[5])) for row in rows.get("item_changed", ())}
+    items = {("item_changed", row[1], row[4], bytes(row[5])) for row in rows.get("item_changed", ())}
+    put = [row for name in _PUT for row in rows.get(name, ())]
+    records = {("record", f"{row[1]} {row[2]}", row[4], bytes(row[5])) for row in put}
+    gone = {("record_drop", f"{row[1]} {row[2]}", 0, b"") for row in rows.get("record_drop", ())}
+    return relays | items | records | gone
 
 
 async def load_edits(connection: Any, decided: list[Decided]) -> set[Edit]:
-    """The stored relays and items that these groups may have written."""
-    keys: dict[str, list[Key]] = {
-        name: [(row[0], row[1]) for one in decided for row in one.rows.get(name, ())]
-        for name in ("relay", "item_changed")
-    }
-    if not any(keys.values()):
+    """The stored relays, items and records that these groups may have written."""
+
+    def columns(names: Sequence[str], width: int) -> list[list[Any]]:
+        """The first columns of the rows of these operations."""
+        rows = [row for one in decided for name in names for row in one.rows.get(name, ())]
+        return [[row[n] for row in rows] for n in range(width)]
+
+    args = [
+        *columns(("relay",), 2),
+        *columns(("item_changed",), 2),
+        *columns(_PUT, 3),
+        *columns(("record_drop",), 3),
+    ]
+    if not any(args):
         return set()
-    args = [[key[n] for key in found] for found in keys.values() for n in (0, 1)]
     rows = await connection.fetch(_STORED, *args)
     return {(kind, name, revision, bytes(payload or b"")) for kind, name, revision, payload in rows}

@@ -7,6 +7,7 @@ from typing import cast
 
 from ...errors import StoreUnavailable
 from ..codec.packer import Packer
+from ..conditions import record_key
 from ..groups import threads_of
 from ..jobs import Promise, settled
 from ..records import Commit, Committed
@@ -25,7 +26,7 @@ Keys = frozenset[tuple[str, str, str]]
 
 
 class CommitQueue:
-    """Sends commits in batches. A thread, an item or a request is in one batch at a time, in order of arrival."""
+    """Sends commits in batches. Those of one thread, item, request or record are sent one after the other."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -112,10 +113,12 @@ class CommitQueue:
 
 
 def _keys_of(tenant: str, commit: Commit, threads: frozenset[tuple[str, str]]) -> Keys:
-    """The threads of a group, and the ids that it adds: two groups with the same id don't share a statement."""
+    """The threads, items, requests and records of a group: groups with the same one don't share a statement."""
     keys = {("thread", *key) for key in threads}
     for one in (commit, *commit.then):
         keys.update([("item", tenant, item.id) for item in one.inbox])
         if one.request is not None:
-            keys.add(("item", tenant, one.request))
+            keys.add(("item", tenant, one.request.id))
+        if one.records is not None:
+            keys.update([("record", *record_key(record)) for record in (*one.records.put, *one.records.removed)])
     return frozenset(keys)

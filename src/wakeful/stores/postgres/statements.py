@@ -46,7 +46,7 @@ _REPLY = "SELECT n, no, found, inbox_head FROM guards"
 _MAX_LONE_ROWS = 16
 
 # Few shapes of batches, so that a connection has few statements to plan: the first with all operations is used.
-_STEPS = ("thread_step", "run_step", "chunks_drop", "log", "call")
+_STEPS = ("thread_step", "run_step", "chunks_drop", "log", "call", "usage")
 _DELIVERIES = ("thread_new", "thread_inbox", "item_new", "dispatch")
 _RUNS = tuple(
     sorted(

@@ -12,7 +12,7 @@ from ...errors import ConfigurationError
 from ..codec.packer import UNREADABLE, Codec, Packer
 from ..heads import Head, ItemRow, RunRow
 from ..jobs import settled
-from ..records import LEASE_MS, Claimed, Claims, Commit, Committed, ThreadView
+from ..records import LEASE_MS, Claimed, Claims, Commit, Committed, Records, ThreadView
 from ..sql.base import Row, Script, checked_seconds
 from ..sql.checkup import checkup
 from ..sql.store import VIEWS, SqlStore
@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 # Connections for commits, and one more for claims.
 _WRITERS = MAX_IN_FLIGHT + 1
+# Logs are read in the order of their index. The planner expects a few entries of each thread: it would collect all
+# those of a long one, and sort them.
+_READING = {"enable_bitmapscan": "off"}
 # The first pruning of a large store takes long.
 _SCRIPT_SECONDS = 3600.0
 
@@ -43,7 +46,7 @@ class _Database:
     def __init__(self, endpoint: Endpoint, pool_size: int) -> None:
         self.endpoint = endpoint
         writers = min(_WRITERS, max(pool_size // 2, 1))
-        self.reads = Connections(endpoint, max(pool_size - writers, 1))
+        self.reads = Connections(endpoint, max(pool_size - writers, 1), _READING)
         self.writes = Connections(endpoint, writers, SETTINGS)
         self.queue = CommitQueue(self.writes)
         self.views = Views(self._read_views)
@@ -116,6 +119,10 @@ class PostgresStore(SqlStore):
 
     async def _view(self, thread_id: str) -> list[Row]:
         return await self._database.views.rows(self._tenant, thread_id)
+
+    async def put(self, records: Records) -> None:
+        """Write records that belong to no thread, or nothing of it. Raises `Conflict` by their revisions."""
+        await self.commit(Commit("", records=records))
 
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         return await self._database.reads.run(lambda connection: fetch(connection, sql, args))
@@ -225,6 +232,7 @@ def _head_of(taken: Taken, worker_id: str, rows: Sequence[Row], view: ThreadView
             item.at,
             item.priority,
             item.agent_id,
+            item.digest,
         )
         for item in view.inbox
     }

@@ -37,8 +37,11 @@ _LOG = "SELECT seq, kind, run, agent, at, ref, payload, more FROM log WHERE thre
 _OWN = """
 SELECT seq, kind, run, agent, at, ref, payload, more, thread FROM log
 WHERE thread = (SELECT no FROM threads WHERE tenant = ? AND id = ? AND base IS NULL)
-    AND seq > ? AND kind = 'message' ORDER BY seq
+    AND seq > ? AND seq < ? AND kind = 'message' ORDER BY seq
 """
+
+# After every sequence number.
+_END = 2**62
 
 
 class SqlLog(SqlBase):
@@ -87,14 +90,22 @@ class SqlLog(SqlBase):
         return found
 
     async def messages(
-        self, thread_id: str, *, after: int = 0, limit: int | None = None, newest: int | None = None
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: int | None = None,
     ) -> list[Message]:
-        """The messages of a thread after a sequence number, oldest first; with `newest` only the last ones."""
+        """The messages of a thread between two numbers, oldest first: the first `limit` or the `newest`."""
+        end = _END if before is None else before
 
         async def decoded(rows: list[tuple[int, int, Row]]) -> list[Message]:
             return [read.message(row[0], row[4], row[6]) for row, read in await self._readers(thread_id, rows)]
 
         async def read(chain: list[Row]) -> list[Message]:
+            chain = [(no, low, min(high, end - 1)) for no, low, high in chain]
             if newest is not None:
                 return await decoded(await self._newest(chain, after, newest))
             return await decoded(await self._log(chain, after, limit, "seq > ? AND kind = 'message'"))
@@ -102,7 +113,7 @@ class SqlLog(SqlBase):
         most = limit if newest is None else newest
         order, args = (" DESC" if newest is not None else ""), [] if most is None else [most]
         sql = f"{_OWN}{order}{' LIMIT ?' if args else ''}"
-        if own := await self._query(sql, self._tenant, thread_id, after, *args):
+        if own := await self._query(sql, self._tenant, thread_id, after, end, *args):
             with suppress(CorruptRow):  # The thread may have been deleted meanwhile.
                 return await decoded([(row[8], 0, row) for row in (own if newest is None else own[::-1])])
         return await self._steadily(thread_id, read)

@@ -56,7 +56,7 @@ class Operation(Struct, frozen=True):
 _TABLE = """
 thread_new insert threads no
     no:i tenant:t id:t parent:t version:i head:i epoch:i claim:t handed:i inbox_head:i wakes:t open_run:i
-    last_run:i title:t metadata:b created_at:i updated_at:i last_commit:t
+    last_run:i title:t metadata:b created_at:i updated_at:i last_commit:t principal:t
 thread_step update threads no
     no:i version:i head:i wakes:t updated_at:i
 thread_inbox update threads no
@@ -66,6 +66,7 @@ thread update threads no
     updated_at:i? last_commit:t?
 run_new insert runs no
     no:i tenant:t id:t thread:i agent:t status:t step:i acting:i answer:i finished_at:i payload:b root:t priority:i
+    principal:t
 run_step update runs no
     no:i step:i acting:i answer:i? payload:b
 run update runs no
@@ -81,13 +82,14 @@ log insert log thread,seq
 call upsert calls run,step,place
     run:i step:i place:i id:t name:t ref:i arguments:b | payload:b
 ticket upsert tickets tenant,id
-    tenant:t id:t thread:i run:i | status:t assignee:t payload:b
-decision ignore decisions tenant,id
-    tenant:t id:t thread:i ticket:t at:i payload:b
+    tenant:t id:t thread:i run:i | status:t assignee:t requester:t payload:b
+decision upsert decisions tenant,id
+    tenant:t id:t thread:i ticket:t at:i | payload:b
 task upsert tasks tenant,id
     tenant:t id:t thread:i run:t | status:t payload:b
 item_new insert inbox tenant,id
     tenant:t id:t thread:i kind:t wake:t position:i run:t status:t taken_by:t priority:i at:i agent:t payload:b
+    digest:t
 item_taken update inbox tenant,id,thread
     tenant:t id:t thread:i status:t taken_by:t
 item_changed update inbox tenant,id
@@ -96,8 +98,16 @@ state upsert state thread,run,name
     thread:i run:i name:t | seq:i payload:b
 state_log upsert state_log thread,name,seq
     thread:i name:t seq:i at:i | payload:b
+usage insert usage_log number
+    tenant:t at:i agent:t model:t failed:i duration:i input:i output:i cached:i cache_write:i reasoning:i cost:i
 relay upsert relays tenant,id
-    tenant:t id:t thread:i run:t kind:t | status:t cursor:i due_at:i until:i revision:i payload:b
+    tenant:t id:t thread:i run:t kind:t | status:t cursor:i due_at:i owner:t until:i revision:i payload:b
+record_new insert records tenant,kind,id
+    tenant:t kind:t id:t at:i revision:i payload:b digest:t
+record update records tenant,kind,id
+    tenant:t kind:t id:t at:i revision:i payload:b
+record_drop delete records tenant,kind,id
+    tenant:t kind:t id:t
 blob ignore blobs thread,digest
     thread:i digest:t payload:b
 dispatch_drop delete dispatches thread

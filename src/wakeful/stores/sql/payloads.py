@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...errors import CorruptRow
 from ...types.inbox import InboxItem
+from ...types.records import Record
 from ...types.runs import Identity, TaskRecord
 from ...types.tickets import Decision, Ticket
 from ..codec.packer import UNREADABLE, NoCodec
@@ -41,11 +42,13 @@ class _Table(Struct, frozen=True):
     columns: tuple[str, ...]
     read: _Read | None = None
     joined: str = "LEFT JOIN threads t ON t.no = x.thread"
+    of_thread: bool = True
 
     def query(self, condition: str) -> str:
         """Query tenant, thread id, thread number, key and columns. The first three are NULL without a thread."""
         columns = ", ".join([f"x.{name}" for name in (*self.key, *self.columns)])
-        return f"SELECT t.tenant, t.id, t.no, {columns} FROM {self.name} x {self.joined} {condition}"
+        owner = "t.tenant, t.id, t.no" if self.of_thread else "x.tenant, NULL, NULL"
+        return f"SELECT {owner}, {columns} FROM {self.name} x {self.joined} {condition}"
 
     def compared(self, how: str) -> str:
         """The condition that compares keys by an operator."""
@@ -78,6 +81,10 @@ def _call(read: Reader, _: str, row: Sequence[Any]) -> object:
     return read.call(str(run), step, place, call_id, name, arguments, None, payload)
 
 
+def _record(read: Reader, _: str, row: Sequence[Any]) -> object:
+    return read.json(row[3], cast(type[Any], Record), f"{row[1]} {row[2]}")
+
+
 def _state(read: Reader, _: str, row: Sequence[Any]) -> object:
     return read.json(row[-1], object, f"state {row[2] if isinstance(row[2], str) else row[1]}")
 
@@ -101,6 +108,7 @@ _TABLES = (
     _json("inbox", cast(type[Any], InboxItem), "item"),
     _json("tasks", TaskRecord, "task"),
     _json("relays", Relay, "relay"),
+    _Table("records", ("tenant", "kind", "id"), ("payload",), _record, joined="", of_thread=False),
 )
 
 
@@ -150,10 +158,11 @@ class SqlPayloads(SqlLog):
     async def _problem(self, table: _Table, row: Row, at_hand: dict[Row, Row]) -> CorruptRow | None:
         """The error of an unreadable row, or None."""
         tenant, thread_id, thread, *own = row
-        of = "a thread that is gone" if thread_id is None else f"thread {thread_id!r}"
+        of = "a thread that is gone, " if thread_id is None else f"thread {thread_id!r}, "
+        of = of if table.of_thread else ""
         of = of if tenant in (self._tenant, None) else f"tenant {tenant!r}, {of}"
         blobs = await self._blobs(thread or 0, [value for value in own if isinstance(value, bytes)])
-        read = Reader(self._packer, blobs, f"{of}, table {table.name}")
+        read = Reader(self._packer, blobs, f"{of}table {table.name}", of_thread=table.of_thread)
         try:
             if table.read is None:
                 await self._read_entries(read, thread_id or "", own, at_hand)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from secrets import token_hex
 
+from ...types.inbox import Request
 from ...types.runs import PRIORITY
 from ..records import LEASE_MS, Claims, Dispatch, Due
 from ..turns import ClaimRequest
 from .base import Script, SqlBase
+from .requests import put_request
 
 __all__ = ["SEEN", "SqlDispatches"]
 
@@ -81,19 +83,25 @@ class SqlDispatches(SqlBase):
         return [(tenant, thread_id, head) for tenant, thread_id, head in rows]
 
     async def dispatches(
-        self, *, dead: bool | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        thread_id: str | None = None,
+        dead: bool | None = None,
+        after: str | None = None,
+        limit: int = 100,
     ) -> list[Dispatch]:
-        """Dispatches after the thread `after`, by thread id; `dead` selects dead letters or the others."""
+        """Dispatches of one thread, or of all after `after`; `dead` selects dead letters or the others."""
         which = {None: "", True: " AND d.dead_at IS NOT NULL", False: " AND d.dead_at IS NULL"}[dead]
+        which += "" if thread_id is None else " AND d.id = ?"
         page = f"WHERE d.tenant = ? AND d.id > ?{which} ORDER BY d.id LIMIT ?"
         rows, claims = [f"SELECT * FROM (SELECT * FROM ({of}) AS d {page}) AS p" for of in (_ROWS, _CLAIMS)]
         sql = f"""SELECT d.id, d.run, d.agent, d.priority, d.due_at, d.attempts,
                   (SELECT w.id FROM workers w WHERE w.id = d.claim AND w.until > NOW_MS), d.dead_at, d.error
                   FROM ({rows} UNION ALL {claims}) AS d ORDER BY d.id LIMIT ?"""
-        args = (self._tenant, after or "", limit)
+        args = (self._tenant, after or "", *(() if thread_id is None else (thread_id,)), limit)
         return [
             Dispatch(
-                thread_id=thread_id,
+                thread_id=found_id,
                 run_id=run_id,
                 agent_id=agent,
                 priority=priority,
@@ -103,14 +111,14 @@ class SqlDispatches(SqlBase):
                 dead_at=dead_at,
                 error=error or "",
             )
-            for thread_id, run_id, agent, priority, due_at, attempts, claimed_by, dead_at, error in (
+            for found_id, run_id, agent, priority, due_at, attempts, claimed_by, dead_at, error in (
                 await self._query(sql, *args, *args, limit)
             )
         ]
 
-    async def revive(self, thread_id: str) -> bool:
+    async def revive(self, thread_id: str, *, request: Request | None = None) -> bool:
         """Make a dead letter due again with all its attempts; False if there is none."""
-        return await self._transact(lambda: _revive(self._tenant, thread_id))
+        return await self._transact(lambda: _revive(self._tenant, thread_id, request))
 
     async def queued(self, limit: int) -> int:
         """The number of the tenant's dispatches that wait for a worker, counted up to `limit`."""
@@ -119,7 +127,7 @@ class SqlDispatches(SqlBase):
         return (await self._query(sql, self._tenant, limit))[0][0]
 
 
-def _revive(tenant: str, thread_id: str) -> Script[bool]:
+def _revive(tenant: str, thread_id: str, request: Request | None) -> Script[bool]:
     rows = yield "SELECT no FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
     for (thread,) in rows:
         revived = yield (
@@ -129,5 +137,7 @@ def _revive(tenant: str, thread_id: str) -> Script[bool]:
         )
         if revived:
             yield "UPDATE threads SET inbox_head = inbox_head + 1 WHERE no = ?", (thread,)
+        if revived and request is not None:
+            yield from put_request(tenant, thread, request)
         return bool(revived)
     return False

@@ -53,11 +53,16 @@ class SqlRelays(SqlBase):
         return [await self._relay(row) for row in await self._query(sql, *args)]
 
     async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
-        """Live relays of a kind that are due, have entries to deliver, and no live owner."""
+        """Live relays of a kind that are due, have entries to deliver, and no live owner.
+
+        An owner has the relay until its time is over, or until its lease as a worker is.
+        """
         sql = f"""{_ROWS} JOIN threads t ON t.no = r.thread
-                  WHERE r.tenant = ? AND r.status = 'live' AND r.due_at <= ? AND r.until <= ? AND r.kind = ?
+                  WHERE r.tenant = ? AND r.status = 'live' AND r.due_at <= ? AND r.kind = ?
+                  AND (r.until <= ? OR EXISTS (
+                      SELECT 1 FROM workers w WHERE w.id = r.owner AND w.until <= NOW_MS))
                   AND t.head > r.cursor ORDER BY r.due_at, r.id"""
-        return await self._listed(sql, [self._tenant, now, now, kind], limit, self._relay)
+        return await self._listed(sql, [self._tenant, now, kind, now], limit, self._relay)
 
     async def _relay(self, row: Row) -> Relay:
         return await self._one(row[0], row[2], Relay, f"relay {row[1]}")

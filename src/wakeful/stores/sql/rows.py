@@ -12,13 +12,14 @@ from typing import Any
 from msgspec import Struct
 
 from ...types.codec import encode
+from ...types.records import Record
 from ...types.runs import PRIORITY
 from ..codec.entries import call_body, entries_of, run_body
 from ..codec.packer import Packer
-from ..conditions import root_of
+from ..conditions import principal_of, record_key, record_time, root_of
 from ..groups import GroupWrites
-from ..heads import Facts, Head
-from ..records import Chunk, Commit
+from ..heads import Facts, Head, RecordKey
+from ..records import Chunk, Commit, Records
 from ..writes import Writes
 from .operations import OPERATIONS, RANK, Rows
 
@@ -36,14 +37,19 @@ def group_rows(
     rows: Rows = defaultdict(list)
     runs: dict[int, _RunColumns] = {}
     abouts: dict[str, _About] = {}
+    records: dict[RecordKey, _RecordChange] = {}
     for writes in group.writes:
         encoder = _Encoder(tenant, packer, writes, rows, runs)
         encoder.encode()
         about = encoder.encode_about()
         if about is not None:
             abouts[writes.commit.thread_id] = about
+        if writes.commit.records is not None:
+            _merge_records(writes.commit.records, records)
     for run in runs.values():
         _put_run(run, rows)
+    for change in records.values():
+        _put_record(tenant, packer, change, rows)
     if len(group.writes) > 1:
         _merge_upserts(rows)
     home = group.writes[0].commit.thread_id
@@ -71,7 +77,15 @@ class _RunColumns(Struct):
     indexed: tuple[str, str]
     finished_at: int | None
     is_step: bool
-    made: tuple[str, str, int, str | None, int] | None
+    made: tuple[str, str, int, str | None, int, str | None] | None
+
+
+class _RecordChange(Struct):
+    """The change of a record by a group: the record, whether it is new, and whether it is removed."""
+
+    record: Record
+    is_new: bool
+    is_removed: bool
 
 
 class _Encoder:
@@ -100,8 +114,9 @@ class _Encoder:
         if writes.has_changes:
             self.put_changes()
         for relay in commit.relays:
-            row = (relay.run_id, relay.kind, relay.status, relay.cursor, relay.due_at, relay.until, relay.revision)
-            self.rows["relay"].append((self.tenant, relay.id, self.thread, *row, self.pack(encode(relay))))
+            row = (relay.run_id, relay.kind, relay.status, relay.cursor, relay.due_at, relay.owner, relay.until)
+            payload = self.pack(encode(relay))
+            self.rows["relay"].append((self.tenant, relay.id, self.thread, *row, relay.revision, payload))
         for item in commit.pending:
             row = (self.tenant, item.id, item.status, item.position, item.revision, self.pack(encode(item)))
             self.rows["item_changed"].append(row)
@@ -126,7 +141,7 @@ class _Encoder:
             thread = self.writes.heads[item.thread_id].no
             payload = bytearray(self.packer.pack(encode(item), blobs))
             own = (item.kind, item.wake, delivery.position, item.run_id, "pending", None)
-            more = (item.priority, item.at, item.agent_id, payload)
+            more = (item.priority, item.at, item.agent_id, payload, item.digest)
             self.rows["item_new"].append((self.tenant, item.id, thread, *own, *more))
             self.put_blobs(thread, blobs)
 
@@ -152,13 +167,18 @@ class _Encoder:
             self.put_taken()
         if commit.state:
             self.put_state(commit)
+        for one in commit.usage:
+            used = one.usage
+            tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.cache_write_tokens)
+            own = (self.tenant, one.at, one.agent_id, one.model, int(one.failed), one.duration_ms)
+            rows["usage"].append((*own, *tokens, used.reasoning_tokens, used.cost))
 
     def put_records(self) -> None:
         """Put tickets, decisions and tasks."""
         commit, rows, numbers = self.commit, self.rows, self.writes.run_numbers
         for ticket in {ticket.id: ticket for ticket in commit.tickets}.values():
             own = (self.tenant, ticket.id, self.thread, numbers[ticket.run_id], ticket.status, ticket.assignee)
-            rows["ticket"].append((*own, self.pack(encode(ticket))))
+            rows["ticket"].append((*own, ticket.requester, self.pack(encode(ticket))))
         for decision in commit.decisions:
             own = (self.tenant, decision.id, self.thread, decision.ticket_id, decision.at)
             rows["decision"].append((*own, self.pack(encode(decision))))
@@ -170,15 +190,16 @@ class _Encoder:
         for run in self.writes.runs:
             record, row = run.record, run.row
             place = places.get(record.answer_id or "")
+            own = (self.tenant, row.id, self.thread)
             columns = _RunColumns(
                 row.no,
-                (row.steps, int(record.stage == "acting")),
+                (row.steps, int(record.stage != "between")),
                 None if place is None else self.writes.base + place,
                 self.pack(run_body(record)),
                 (row.agent, row.status),
                 record.finished_at,
                 run.is_step,
-                (self.tenant, row.id, self.thread, root_of(record), row.priority) if run.is_new else None,
+                (*own, root_of(record), row.priority, principal_of(record)) if run.is_new else None,
             )
             before = self.runs.get(row.no)
             if before is not None:
@@ -216,8 +237,9 @@ class _Encoder:
         commit, rows = self.commit, self.rows
         run_id = None if commit.identity is None else commit.identity.run_id
         if commit.request is not None:
-            own = (self.tenant, commit.request, self.thread, "request", "", 0, None, "taken", run_id)
-            rows["item_new"].append((*own, PRIORITY, None, None, None))
+            request = commit.request
+            own = (self.tenant, request.id, self.thread, "request", "", 0, None, "taken", run_id)
+            rows["item_new"].append((*own, PRIORITY, None, None, None, request.digest))
         arrived = {row[1]: n for n, row in enumerate(rows["item_new"])} if self.writes.taken else {}
         for item_id in self.writes.taken:
             n = arrived.get(item_id)
@@ -241,13 +263,32 @@ class _Encoder:
 
 def _put_run(run: _RunColumns, rows: Rows) -> None:
     if run.made is not None:
-        tenant, run_id, thread, root, priority = run.made
+        tenant, run_id, thread, *last = run.made
         own = (run.no, tenant, run_id, thread, *run.indexed, *run.step, run.answer)
-        rows["run_new"].append((*own, run.finished_at, run.payload, root, priority))
+        rows["run_new"].append((*own, run.finished_at, run.payload, *last))
     elif run.is_step:
         rows["run_step"].append((run.no, *run.step, run.answer, run.payload))
     else:
         rows["run"].append((run.no, *run.indexed, *run.step, run.answer, run.finished_at, run.payload))
+
+
+def _merge_records(records: Records, changes: dict[RecordKey, _RecordChange]) -> None:
+    for record, is_removed in [*[(one, True) for one in records.removed], *[(one, False) for one in records.put]]:
+        before = changes.get(record_key(record))
+        is_new = record.revision == 1 and not is_removed if before is None else before.is_new
+        changes[record_key(record)] = _RecordChange(record, is_new, is_removed)
+
+
+def _put_record(tenant: str, packer: Packer, change: _RecordChange, rows: Rows) -> None:
+    record, key = change.record, (tenant, *record_key(change.record))
+    if not change.is_removed:
+        row = (*key, record_time(record), record.revision, bytearray(packer.pack_whole(encode(record))))
+        if change.is_new:
+            rows["record_new"].append((*row, record.digest))
+        else:
+            rows["record"].append(row)
+    elif not change.is_new:
+        rows["record_drop"].append(key)
 
 
 def _merge_upserts(rows: Rows) -> None:
@@ -268,7 +309,7 @@ def _put_thread(
     if not before.no:
         own = (after.no, tenant, after.id, after.parent, after.version, after.log_head, after.epoch, after.claim)
         more = (after.handed, after.inbox_head, after.wakes, run, after.last_run, title, metadata, now, now)
-        rows["thread_new"].append((*own, *more, commit_id))
+        rows["thread_new"].append((*own, *more, commit_id, after.principal))
     else:
         is_same_owner = before.claim == after.claim and before.epoch == after.epoch
         is_described = title is not None or metadata is not None

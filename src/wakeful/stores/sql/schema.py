@@ -27,6 +27,9 @@ NUMBER_BLOCK = 64
 # log: a row has one entry and, in `more`, the `size` - 1 events that follow it.
 # dispatches: found by lanes of (tenant, agent, priority), without those that are held, so that a flood in one lane
 # costs the others nothing. `mark` is the step that the run had when it was claimed.
+# usage_log: one row for each request to a model. It refers to no thread, and stays when threads are deleted.
+# inbox: `digest` is that of the request whose id the item has.
+# records: what belongs to no thread, such as API keys and the audit, as payloads without blobs.
 # turns: the order in which tenants were served.
 _FIRST = """
 CREATE TABLE meta (name {text} PRIMARY KEY, value {text} NOT NULL) {rowless};
@@ -48,6 +51,7 @@ CREATE TABLE threads (
     parent {text},
     base {int},
     base_seq {int} NOT NULL DEFAULT 0,
+    principal {text},
     title {text},
     metadata {bytes},
     created_at {int} NOT NULL,
@@ -57,6 +61,8 @@ CREATE TABLE threads (
 CREATE INDEX threads_claim ON threads (claim) WHERE claim IS NOT NULL;
 CREATE INDEX threads_parent ON threads (tenant, parent) WHERE parent IS NOT NULL;
 CREATE INDEX threads_newest ON threads (tenant, created_at, no) WHERE parent IS NULL;
+CREATE INDEX threads_principal ON threads (tenant, principal, created_at, no)
+    WHERE principal IS NOT NULL AND parent IS NULL;
 CREATE INDEX threads_base ON threads (base) WHERE base IS NOT NULL;
 
 CREATE TABLE runs (
@@ -72,6 +78,7 @@ CREATE TABLE runs (
     finished_at {int},
     bare {int} NOT NULL DEFAULT 0,
     root {text},
+    principal {text},
     priority {int} NOT NULL DEFAULT 128,
     payload {bytes} NOT NULL,
     UNIQUE (tenant, id)
@@ -79,6 +86,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_thread ON runs (thread, id);
 CREATE INDEX runs_status ON runs (tenant, status, id);
 CREATE INDEX runs_agent ON runs (tenant, agent, id);
+CREATE INDEX runs_principal ON runs (tenant, principal, id) WHERE principal IS NOT NULL;
 CREATE INDEX runs_root ON runs (tenant, root, id) WHERE root IS NOT NULL;
 
 CREATE TABLE log (
@@ -124,12 +132,14 @@ CREATE TABLE tickets (
     run {int} NOT NULL,
     status {text} NOT NULL,
     assignee {text},
+    requester {text},
     payload {bytes} NOT NULL,
     PRIMARY KEY (tenant, id)
 ) {rowless};
 CREATE INDEX tickets_run ON tickets (run, status, id);
 CREATE INDEX tickets_thread ON tickets (thread, id);
 CREATE INDEX tickets_status ON tickets (tenant, status, id);
+CREATE INDEX tickets_requester ON tickets (tenant, requester, id) WHERE requester IS NOT NULL;
 
 CREATE TABLE decisions (
     tenant {text} NOT NULL,
@@ -175,6 +185,7 @@ CREATE TABLE inbox (
     priority {int} NOT NULL DEFAULT 128,
     at {int},
     agent {text},
+    digest {text} NOT NULL DEFAULT '',
     payload {bytes},
     PRIMARY KEY (tenant, id)
 ) {rowless};
@@ -217,6 +228,7 @@ CREATE TABLE relays (
     status {text} NOT NULL,
     cursor {int} NOT NULL,
     due_at {int} NOT NULL,
+    owner {text},
     until {int} NOT NULL,
     revision {int} NOT NULL,
     payload {bytes} NOT NULL,
@@ -224,6 +236,36 @@ CREATE TABLE relays (
 ) {rowless};
 CREATE INDEX relays_due ON relays (tenant, status, due_at);
 CREATE INDEX relays_thread ON relays (thread);
+
+CREATE TABLE usage_log (
+    number {number},
+    tenant {text} NOT NULL,
+    at {int} NOT NULL,
+    agent {text} NOT NULL,
+    model {text} NOT NULL,
+    failed {int} NOT NULL,
+    duration {int} NOT NULL,
+    input {int} NOT NULL,
+    output {int} NOT NULL,
+    cached {int} NOT NULL,
+    cache_write {int} NOT NULL,
+    reasoning {int} NOT NULL,
+    cost {int} NOT NULL
+);
+CREATE INDEX usage_log_at ON usage_log (tenant, at);
+
+CREATE TABLE records (
+    tenant {text} NOT NULL,
+    kind {text} NOT NULL,
+    id {text} NOT NULL,
+    at {int} NOT NULL,
+    revision {int} NOT NULL,
+    digest {text} NOT NULL DEFAULT '',
+    payload {bytes} NOT NULL,
+    PRIMARY KEY (tenant, kind, id)
+) {rowless};
+CREATE INDEX records_at ON records (tenant, kind, at, id);
+CREATE UNIQUE INDEX records_key ON records (id) WHERE kind = 'key';
 
 CREATE TABLE blobs (
     thread {int} NOT NULL,

@@ -8,17 +8,20 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ...types.inbox import InboxItem, RequestItem
+from ...types.calls import Call
+from ...types.inbox import InboxItem, Request, RequestItem
 from ...types.messages import Message
-from ...types.runs import Call, RunRecord, RunStatus, TaskRecord, TaskStatus
+from ...types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
 from ...types.tickets import Decision, Ticket, TicketStatus
 from ..codec.reader import Reader, thread_of
-from ..overview import SqlOverview
 from ..records import ChildPolicy, Pruned, Retention, ThreadRecord, ThreadView
+from ..usage import UsageKey, UsageRow, usage_of_rows, usage_sql
 from . import upkeep
 from .base import RUN, Row
+from .overview import SqlOverview
 from .payloads import SqlPayloads
 from .queue import SEEN, SqlDispatches
+from .records import SqlRecords
 from .relays import SqlRelays
 
 __all__ = ["VIEWS", "SqlStore"]
@@ -29,39 +32,40 @@ SELECT 'thread', t.no, t.version, t.head, t.epoch, t.inbox_head, t.base_seq, t.c
         CASE WHEN EXISTS (SELECT 1 FROM dispatches d WHERE d.thread = t.no AND d.dead_at IS NOT NULL) THEN '' END),
     t.id, o.id, l.id, l.agent, t.parent, b.id, t.title, t.metadata,
     CASE WHEN FALSE THEN t.metadata END, -- NULL, typed as in the other selects
-    t.no
+    t.no, t.principal
 FROM threads t LEFT JOIN runs o ON o.no = t.open_run LEFT JOIN runs l ON l.no = t.last_run
 LEFT JOIN threads b ON b.no = t.base
 """
 
 _NONE = ", NULL" * 6
 
-# The rows of a view; the last column is the number of their thread.
+# The rows of a view; column 19 is the number of their thread.
 _VIEW = f"""
 WITH t AS (SELECT no, open_run FROM threads WHERE tenant = ? AND id = ?),
 r AS (SELECT runs.*, t.no AS home FROM runs JOIN t ON runs.no = t.open_run)
 {_THREAD} WHERE t.no IN (SELECT no FROM t)
 UNION ALL
-SELECT 'run', r.no, r.step, NULL{_NONE}, r.id, r.status, NULL, NULL, NULL, NULL, NULL, r.payload, NULL, r.home
+SELECT 'run', r.no, r.step, NULL{_NONE}, r.id, r.status, NULL, NULL, NULL, NULL, NULL, r.payload, NULL, r.home,
+    NULL
 FROM r
 UNION ALL
 SELECT 'call', c.step, c.place, c.ref{_NONE}, c.id, c.name, NULL, NULL, NULL, NULL, NULL, c.arguments, c.payload,
-    r.home
+    r.home, NULL
 FROM r JOIN calls c ON c.run = r.no AND c.step = r.step WHERE r.acting = 1
 UNION ALL
-SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, r.home
+SELECT 'ticket', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, r.home, NULL
 FROM r JOIN tickets k ON k.run = r.no AND k.status = 'open'
 UNION ALL
-SELECT 'answer', l.seq, l.at, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, r.home
+SELECT 'answer', l.seq, l.at, NULL{_NONE}{_NONE}, NULL, l.payload, NULL, r.home, NULL
 FROM r JOIN log l ON l.thread = r.home AND l.seq = r.answer
 UNION ALL
-SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, t.no
+SELECT 'task', NULL, NULL, NULL{_NONE}, k.id{_NONE}, k.payload, NULL, t.no, NULL
 FROM t JOIN tasks k ON k.thread = t.no AND k.status = 'running'
 UNION ALL
-SELECT 'item', i.position, i.revision, NULL{_NONE}, i.id{_NONE}, i.payload, NULL, t.no
+SELECT 'item', i.position, i.revision, NULL{_NONE}, i.id{_NONE}, i.payload, NULL, t.no, NULL
 FROM t JOIN inbox i ON i.thread = t.no AND i.status = 'pending'
 UNION ALL
-SELECT 'state', s.run, NULL, NULL{_NONE}, s.name{_NONE}, s.payload, NULL, t.no
+SELECT 'state', s.run, NULL, NULL{_NONE}, s.name{_NONE}, s.payload, NULL, t.no, NULL
 FROM t JOIN state s ON s.thread = t.no AND (s.run = 0 OR s.run = t.open_run)
 """
 
@@ -69,7 +73,7 @@ FROM t JOIN state s ON s.thread = t.no AND (s.run = 0 OR s.run = t.open_run)
 VIEWS = _VIEW.replace("id = ?)", "id = ANY (?))", 1)
 
 
-class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
+class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
     """A store of one tenant, over queries and transactions that a database provides."""
 
     durable = True
@@ -127,6 +131,7 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         status: RunStatus | None = None,
         agent_id: str | None = None,
         root_run_id: str | None = None,
+        principal: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
@@ -138,7 +143,7 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
             sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
             args += [self._tenant, thread_id]
         wanted = (("r.status =", status), ("r.agent =", agent_id), ("r.root =", root_run_id), ("r.id <", before))
-        for column, value in wanted:
+        for column, value in (*wanted, ("r.principal =", principal)):
             if value is not None:
                 sql += f" AND {column} ?"
                 args.append(value)
@@ -185,6 +190,7 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         thread_id: str | None = None,
         status: TicketStatus | None = None,
         assignee: str | None = None,
+        requester: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
@@ -199,7 +205,13 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         if thread_id is not None:
             sql += " AND k.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
             args += [self._tenant, thread_id]
-        for column, value in (("k.status =", status), ("k.assignee =", assignee), ("k.id >", after)):
+        wanted = (
+            ("k.status =", status),
+            ("k.assignee =", assignee),
+            ("k.requester =", requester),
+            ("k.id >", after),
+        )
+        for column, value in wanted:
             if value is not None:
                 sql += f" AND {column} ?"
                 args.append(value)
@@ -258,15 +270,15 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         return await self._item("i.kind = 'input' AND i.run = ?", run_id)
 
     async def _item(self, where: str, value: str) -> InboxItem | None:
-        sql = f"""SELECT i.id, i.thread, t.id, i.position, i.status, i.taken_by, i.revision, i.payload
+        sql = f"""SELECT i.id, i.thread, t.id, i.position, i.status, i.taken_by, i.revision, i.digest, i.payload
                   FROM inbox i JOIN threads t ON t.no = i.thread WHERE i.tenant = ? AND {where}"""
-        for item_id, thread, thread_id, position, status, taken_by, revision, payload in await self._query(
-            sql, self._tenant, value
-        ):
+        for item_id, thread, thread_id, *own, payload in await self._query(sql, self._tenant, value):
+            position, status, taken_by, revision, digest = own
             item: InboxItem = RequestItem(id=item_id, thread_id=thread_id)
             if payload is not None:
                 item = await self._one(thread, payload, cast(type[InboxItem], InboxItem), f"item {item_id}")
-            return replace(item, position=position, status=status, taken_by=taken_by, revision=revision)
+            changes = {"position": position, "status": status, "taken_by": taken_by, "revision": revision}
+            return replace(item, digest=digest, **changes)
         return None
 
     # -- threads ---------------------------------------------------------------------------------------------
@@ -276,15 +288,19 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         rows = await self._query(f"{_THREAD} WHERE t.tenant = ? AND t.id = ?", self._tenant, thread_id)
         return await self._thread(rows[0]) if rows else None
 
-    async def threads(self, *, before: str | None = None, limit: int = 100) -> list[ThreadRecord]:
+    async def threads(
+        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+    ) -> list[ThreadRecord]:
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
         Unreadable threads are left out."""
         where, args = "t.parent IS NULL", list[Any]()
+        if principal is not None:
+            where, args = f"{where} AND t.principal = ?", [principal]
         if before is not None:
             where += """ AND (t.created_at, t.no) <
                          (SELECT b.created_at, b.no FROM threads b WHERE b.tenant = ? AND b.id = ?)"""
-            args = [self._tenant, before]
+            args += [self._tenant, before]
         sql = f"{_THREAD} WHERE t.tenant = ? AND {where} ORDER BY t.created_at DESC, t.no DESC"
         return await self._listed(sql, [self._tenant, *args], limit, self._thread)
 
@@ -303,14 +319,30 @@ class SqlStore(SqlDispatches, SqlRelays, SqlPayloads, SqlOverview):
         UNION ALL SELECT 'dispatches', count(*) FROM {SEEN} WHERE d.tenant = ?"""
         return dict(await self._query(sql, *[self._tenant] * 5))  # type: ignore[arg-type]
 
-    async def tenants(self) -> list[str]:
-        """The tenants that have threads."""
-        return [row[0] for row in await self._query("SELECT DISTINCT tenant FROM threads ORDER BY tenant")]
+    async def usage(
+        self, by: Sequence[UsageKey], *, since: int | None = None, until: int | None = None
+    ) -> list[UsageRow]:
+        """Sums over the usage log by these keys, in their order, from `since` on and before `until` in ms."""
+        where, args = "tenant = ?", list[Any]([self._tenant])
+        for condition, at in (("at >= ?", since), ("at < ?", until)):
+            if at is not None:
+                where += f" AND {condition}"
+                args.append(at)
+        return usage_of_rows(await self._query(usage_sql(by, where), *args), by)
 
-    async def fork(self, thread_id: str, at: int, new_id: str) -> ThreadRecord:
+    async def probe(self) -> None:
+        """Write a trifle durably; raises `StoreError` if the store can't write now."""
+        await self._transact(upkeep.probe)
+
+    async def tenants(self) -> list[str]:
+        """The tenants that have threads or records."""
+        sql = "SELECT tenant FROM threads UNION SELECT tenant FROM records ORDER BY tenant"
+        return [row[0] for row in await self._query(sql)]
+
+    async def fork(self, thread_id: str, at: int, new_id: str, *, request: Request | None = None) -> ThreadRecord:
         """Make a thread that shares this one's log up to `at`, with the state it had there."""
-        await self._transact(lambda: upkeep.fork(self._tenant, thread_id, at, new_id))
-        forked = await self.thread(new_id)
+        made = await self._transact(lambda: upkeep.fork(self._tenant, thread_id, at, new_id, request))
+        forked = await self.thread(made)
         assert forked is not None  # noqa: S101  # It was made in the line above.
         return forked
 

@@ -12,13 +12,16 @@ from typing import Any, TypeVar
 
 from ...errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, WakefulError
 from ...types.ids import now_ms
+from ...types.inbox import Request
+from ...types.records import AuditEntry
 from ..codec.packer import Packer
-from ..conditions import FOR_RUNS, no_place
+from ..conditions import FOR_RUNS, no_place, record_kind, refuse_fork
 from ..records import ChildPolicy, Pruned, Retention
 from .base import Script
 from .notices import tell_owners
+from .requests import put_request
 
-__all__ = ["Script", "Undone", "delete", "fork", "prune", "prune_and_undo"]
+__all__ = ["Script", "Undone", "delete", "fork", "probe", "prune", "prune_and_undo"]
 
 T = TypeVar("T")
 
@@ -27,21 +30,38 @@ _ON_THEIR_WAY = "status = 'live' AND cursor < 0"
 _ALIVE = "EXISTS (SELECT 1 FROM workers w WHERE w.id = t.claim AND w.until > NOW_MS)"
 
 
-def fork(tenant: str, thread_id: str, at: int, new_id: str) -> Script[None]:
-    """Make a thread that shares the first `at` entries of another, without copying them."""
-    rows = yield "SELECT no, head FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE", (tenant, thread_id)
+def fork(tenant: str, thread_id: str, at: int, new_id: str, request: Request | None) -> Script[str]:
+    """Make a thread that shares the first `at` entries of another, without copying them; returns its id.
+
+    A repeated request returns the thread that the first one made.
+    """
+    if request is not None:
+        for made, base_id, digest in (
+            yield (
+                """SELECT t.id, b.id, i.digest FROM inbox i JOIN threads t ON t.no = i.thread
+                   LEFT JOIN threads b ON b.no = t.base WHERE i.tenant = ? AND i.id = ?""",
+                (tenant, request.id),
+            )
+        ):
+            if error := refuse_fork(request, digest, base_id, thread_id):
+                raise error
+            return made
+    rows = yield (
+        "SELECT no, head, principal FROM threads WHERE tenant = ? AND id = ? FOR_UPDATE",
+        (tenant, thread_id),
+    )
     if not rows:
         raise UnknownThread(f"no thread {thread_id!r} in this store")
-    base, head = rows[0]
+    base, head, principal = rows[0]
     if not 0 <= at <= head:
         raise no_place(thread_id, head, at)
     if (yield "SELECT 1 FROM threads WHERE tenant = ? AND id = ?", (tenant, new_id)):
         raise ThreadExists(f"thread {new_id!r} exists already; fork into another id")
     now = now_ms()
     rows = yield (
-        """INSERT INTO threads (tenant, id, version, head, base, base_seq, created_at, updated_at)
-           VALUES (?, ?, 1, ?, ?, ?, ?, ?) RETURNING no""",
-        (tenant, new_id, at, base, at, now, now),
+        """INSERT INTO threads (tenant, id, version, head, base, base_seq, created_at, updated_at, principal)
+           VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?) RETURNING no""",
+        (tenant, new_id, at, base, at, now, now, principal),
     )
     new = rows[0][0]
     for table, columns in (("state_log", "name, seq, at, payload"), ("blobs", "digest, payload")):
@@ -56,6 +76,15 @@ def fork(tenant: str, thread_id: str, at: int, new_id: str) -> Script[None]:
            AND seq = (SELECT max(seq) FROM state_log n WHERE n.thread = s.thread AND n.name = s.name)""",
         (new,),
     )
+    if request is not None:
+        yield from put_request(tenant, new, request)
+    return new_id
+
+
+def probe() -> Script[None]:
+    """Write a row, as any commit does."""
+    insert = "INSERT INTO meta (name, value) VALUES ('probe', ?)"
+    yield f"{insert} ON CONFLICT (name) DO UPDATE SET value = excluded.value", (str(now_ms()),)
 
 
 def delete(packer: Packer, tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
@@ -146,7 +175,7 @@ def _remove(thread: int) -> Script[None]:
 def prune(tenant: str, retention: Retention) -> Script[Pruned]:
     """Delete what is older than its retention."""
     now = now_ms()
-    chunks = events = runs = threads = 0
+    chunks = events = runs = threads = usage = audit = 0
     mine = "SELECT no FROM threads WHERE tenant = ?"
     if retention.chunks is not None:
         sql = f"DELETE FROM chunks WHERE at < ? AND thread IN ({mine}) RETURNING 1"
@@ -180,11 +209,19 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
         older = """parent IS NULL AND no NOT IN (SELECT no FROM threads WHERE tenant = ? AND parent IS NULL
                    ORDER BY updated_at DESC, no DESC LIMIT ?)"""
         threads += yield from _remove_idle(tenant, older, (tenant, retention.threads_kept))
+    if retention.usage is not None:
+        sql = "DELETE FROM usage_log WHERE tenant = ? AND at < ? RETURNING 1"
+        usage = len((yield sql, (tenant, now - retention.usage)))
+    if retention.audit is not None:
+        sql = "DELETE FROM records WHERE tenant = ? AND kind = ? AND at < ? RETURNING 1"
+        audit = len((yield sql, (tenant, record_kind(AuditEntry), now - retention.audit)))
     yield (
-        "DELETE FROM workers WHERE until < ? AND id NOT IN (SELECT claim FROM threads WHERE claim IS NOT NULL)",
+        # By the row of a dead worker others find what it left.
+        """DELETE FROM workers WHERE until < ? AND id NOT IN (SELECT claim FROM threads WHERE claim IS NOT NULL)
+           AND id NOT IN (SELECT owner FROM relays WHERE owner IS NOT NULL)""",
         (now - 24 * 3600 * 1000,),
     )
-    return Pruned(chunks, events, runs, threads)
+    return Pruned(chunks, events, runs, threads, usage, audit)
 
 
 def _strip(where: str, args: Sequence[Any]) -> Script[int]:

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 
 from ...types.ids import now_ms
 from ..jobs import Job, JobThread, hand_back
+from ..records import LEASE_MS
 from .file import explained, open_database
 from .owners import Owners
 from .writer import Writer
@@ -30,7 +31,7 @@ class Database:
         self._reading.execute("PRAGMA query_only = ON")
         for db in (self._writing, self._reading):
             db.create_function("now_ms", 0, now_ms)
-        self.owners = Owners(path.absolute())  # The process may change its working directory.
+        self.owners = Owners(path.resolve())  # One place, whichever way processes name the file.
         try:
             self._sweep()
         except sqlite3.Error as error:
@@ -54,7 +55,7 @@ class Database:
     def _sweep(self) -> None:
         """End the leases of workers whose processes ended, and remove their owner files."""
         rows = self._writing.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall()
-        ended = [row for row in rows if self.owners.is_dead(row[0])]
+        ended = [row for row in rows if self.owners.is_locked(row[0]) is False]
         self._writing.executemany("UPDATE workers SET until = 0 WHERE id = ?", ended)
         self.owners.sweep({worker_id for (worker_id,) in rows if (worker_id,) not in ended})
 
@@ -81,20 +82,30 @@ class Database:
     # -- workers -------------------------------------------------------------------------------------------------
 
     def is_alive(self, worker_id: str) -> bool:
-        """Whether a worker has a lease and, by its owner file, a process. Inside a write transaction."""
-        sql = "SELECT 1 FROM workers WHERE id = ? AND until > ?"
-        if self._writing.execute(sql, (worker_id, now_ms())).fetchone() is None:
-            return False
-        if not self.owners.is_dead(worker_id):
-            return True
-        self._writing.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
-        return False
+        """Whether a worker's process lives: by its owner file, or by its lease if it has none. Inside a write
+        transaction."""
+        row = self._writing.execute("SELECT until FROM workers WHERE id = ?", (worker_id,)).fetchone()
+        return row is not None and self._settle_lease(self._writing, worker_id, row[0])
 
-    def end_leases(self, db: sqlite3.Connection) -> None:
-        """End the leases of workers whose processes ended."""
-        for (worker_id,) in db.execute("SELECT id FROM workers WHERE until > ?", (now_ms(),)).fetchall():
-            if self.owners.is_dead(worker_id):
-                db.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
+    def settle_leases(self, db: sqlite3.Connection) -> None:
+        """End the leases of workers whose processes ended, and extend those of processes that live."""
+        for worker_id, until in db.execute("SELECT id, until FROM workers WHERE until > 0").fetchall():
+            self._settle_lease(db, worker_id, until)
+
+    def _settle_lease(self, db: sqlite3.Connection, worker_id: str, until: int) -> bool:
+        """Let a lease agree with the owner file; returns whether it lasts.
+
+        A lease may be over though its process lives and renews it: the wall clock was set.
+        """
+        now = now_ms()
+        is_locked = self.owners.is_locked(worker_id) if until else False  # 0: the worker itself ended it.
+        if is_locked is None:
+            return until > now
+        if is_locked and until <= now:
+            db.execute("UPDATE workers SET until = ? WHERE id = ?", (now + LEASE_MS, worker_id))
+        elif until and not is_locked:
+            db.execute("UPDATE workers SET until = 0 WHERE id = ?", (worker_id,))
+        return is_locked
 
     def close(self) -> None:
         """Close both connections and remove the owner files. Blocks until what is being written is written."""

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from filecmp import cmp
 from itertools import chain, count
 from pathlib import Path
+from shutil import disk_usage
 
 from ...errors import InvalidStore, StoreError, StoreFull, StoreUnavailable, WakefulError
 from ..sql.schema import APPLICATION_ID, MIN_READER, VERSION, statements
 
-__all__ = ["CHECKPOINT_PAGES", "PAGE_BYTES", "explained", "is_busy", "open_database"]
+__all__ = [
+    "CHECKPOINT_PAGES",
+    "PAGE_BYTES",
+    "check_rights",
+    "check_room",
+    "create_private",
+    "explained",
+    "is_busy",
+    "open_database",
+]
 
 # A commit writes whole pages: small pages keep the WAL of a step small, as long as most messages fit into one. The
 # WAL is checkpointed after as many bytes as with SQLite's defaults.
@@ -37,9 +47,9 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
     if path.is_dir() or not path.parent.is_dir():
         what = "a folder" if path.is_dir() else "in a folder that doesn't exist"
         raise StoreUnavailable(f"{path} is {what}; give the path of a file")
-    if path.exists() and not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+    if path.exists():
         # SQLite would leave a WAL beside it that the file's owner can't write to.
-        raise StoreUnavailable(f"{path} is read-only; nothing was written: check its rights, or open a copy")
+        check_rights(path)
     until = time.monotonic() + busy_seconds
     while True:
         _look(path)
@@ -54,6 +64,7 @@ def open_database(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.
 
 
 def _opened(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
+    create_private(path)
     db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
         if path.stat().st_size == 0:
@@ -68,6 +79,26 @@ def _opened(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connec
         db.close()
         raise
     return db
+
+
+def check_rights(path: Path) -> None:
+    """Raise `StoreUnavailable` if a file is read-only, for its owner or for this process."""
+    is_allowed = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    if not (is_allowed and path.stat().st_mode & 0o222):  # Root may write to anything.
+        raise StoreUnavailable(f"{path} is read-only; nothing was written: check its rights, or open a copy")
+
+
+def check_room(path: Path) -> None:
+    """Raise `StoreFull` if the disk has less room than the WAL takes between two checkpoints."""
+    wanted, free = CHECKPOINT_PAGES * PAGE_BYTES, disk_usage(path).free
+    if free < wanted:
+        raise StoreFull(f"{free} bytes are free for {path}, and its WAL takes up to {wanted}: free some space")
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file for its owner alone, if there is none. SQLite gives its WAL the same mode."""
+    with suppress(OSError):  # SQLite says what is wrong.
+        os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _look(path: Path) -> None:
@@ -166,6 +197,7 @@ def _backup(path: Path, version: int) -> Path | None:
     part = path.with_name(f"{path.name}.v{version}.bak.part")
     part.unlink(missing_ok=True)
     try:
+        create_private(part)
         with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(part)) as into:
             db.backup(into)
         for target in map(path.with_name, names):
@@ -197,6 +229,10 @@ def explained(error: BaseException, path: Path) -> BaseException:
         found = StoreUnavailable(f"{path} was locked by another process for too long; nothing was written")
     elif "readonly" in text:
         found = StoreUnavailable(f"{path} is read-only; nothing was written: check its rights and its folder's")
+    elif "disk I/O error" in text:  # Also where a quota is used up.
+        found = StoreUnavailable(
+            f"{path} can't be read or written ({text}): check the disk, its quota and the limit of file sizes"
+        )
     elif "unable to open" in text:
         found = StoreUnavailable(_no_way_in(path, text))
     elif _damaged(error):

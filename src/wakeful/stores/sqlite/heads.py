@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..groups import GroupWrites
-from ..heads import DispatchRow, Facts, Head, ItemRow, NeedFacts, RunRow
+from ..heads import FOREIGN, DispatchRow, Facts, Head, ItemRow, NeedFacts, RecordKey, RecordRow, RunRow
 from ..records import Commit
 
 __all__ = ["HeadCache"]
@@ -20,12 +20,14 @@ _HEAD = """SELECT t.no, t.version, t.head, t.epoch, t.claim, t.handed, t.inbox_h
         d.thread, d.agent, d.priority, d.due_at, d.attempts, d.held, d.mark, d.dead_at, d.error
     FROM threads t LEFT JOIN runs r ON r.no = t.open_run LEFT JOIN runs l ON l.no = t.last_run
     LEFT JOIN dispatches d ON d.thread = t.no WHERE t.tenant = ? AND t.id = ?"""
-_PENDING = """SELECT id, status, revision, position, taken_by, wake, at, priority, agent FROM inbox
+_PENDING = """SELECT id, status, revision, position, taken_by, wake, at, priority, agent, digest FROM inbox
     WHERE thread = ? AND status = 'pending' ORDER BY position"""
-_ITEM = """SELECT t.id, i.status, i.revision, i.position, i.taken_by, i.wake, i.at, i.priority, i.agent
+_ITEM = """SELECT t.id, i.status, i.revision, i.position, i.taken_by, i.wake, i.at, i.priority, i.agent, i.digest
     FROM inbox i JOIN threads t ON t.no = i.thread WHERE i.tenant = ? AND i.id = ?"""
 _RUN = "SELECT no, id, agent, priority, step, status FROM runs WHERE tenant = ? AND id = ?"
 _RELAY = "SELECT revision FROM relays WHERE tenant = ? AND id = ?"
+_RECORD = """SELECT revision, digest FROM records WHERE tenant = ?1 AND kind = ?2 AND id = ?3
+    UNION ALL SELECT ?4, '' FROM records WHERE ?2 = 'key' AND kind = 'key' AND id = ?3 AND tenant <> ?1"""
 
 
 class HeadCache:
@@ -47,7 +49,7 @@ class HeadCache:
         self._seen = (-1, -1)
 
     def validate(self) -> None:
-        """Drop the cache if somebody else wrote since the last transaction. Inside a write transaction."""
+        """Drop the cache if another connection wrote since the last transaction. Inside a write transaction."""
         version = self._execute("PRAGMA data_version").fetchone()[0]
         if self._seen != (version, self._db.total_changes):
             self.clear()
@@ -82,12 +84,14 @@ class HeadCache:
         items = {item_id: self._row(_ITEM, tenant, item_id, ItemRow) for item_id in needs.items}
         runs = {run_id: self._row(_RUN, tenant, run_id, RunRow) for run_id in needs.runs}
         relays = {relay_id: self._row(_RELAY, tenant, relay_id, int) for relay_id in needs.relays}
+        records = {key: self._record(tenant, key) for key in needs.records}
         alive = {worker_id: self._is_alive(worker_id) for worker_id in needs.workers}
         return Facts(
             {**facts.heads, **heads},
             {**facts.items, **items},
             {**facts.runs, **runs},
             {**facts.relays, **relays},
+            {**facts.records, **records},
             {**facts.alive, **alive},
             facts.leases,
             facts.next_thread,
@@ -108,6 +112,10 @@ class HeadCache:
     def _row(self, sql: str, tenant: str, row_id: str, kind: Callable[..., Any]) -> Any:
         row = self._execute(sql, (tenant, row_id)).fetchone()
         return None if row is None else kind(*row)
+
+    def _record(self, tenant: str, key: RecordKey) -> RecordRow | None:
+        row = self._execute(_RECORD, (tenant, *key, FOREIGN)).fetchone()
+        return None if row is None else RecordRow(*row)
 
     def _head(self, tenant: str, thread_id: str) -> Head:
         head = self._heads.get((tenant, thread_id))

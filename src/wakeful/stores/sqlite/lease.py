@@ -6,7 +6,9 @@ import asyncio
 import sqlite3
 import threading
 import time
+from contextlib import suppress
 
+from ...errors import StoreError
 from ...types.ids import now_ms
 from ..records import Renewals
 from .database import Database
@@ -40,8 +42,14 @@ class SqliteLease:
         seconds = self._lease / 1000
         while not self._closing.wait(seconds / 3):
             if time.monotonic() - self._last_beat <= seconds / 2:
-                self._renew()
+                try:
+                    self._database.owners.hold(self._worker_id)
+                except StoreError as error:
+                    self._count(error)
+                else:
+                    self._renew()
             else:
+                self._database.owners.drop(self._worker_id)  # The lease may end now.
                 self.renewals.stalled += 1
 
     def _renew(self) -> None:
@@ -56,12 +64,13 @@ class SqliteLease:
             self.renewals.failed += 1
 
     async def close(self) -> None:
-        """End the lease: claims of this worker count no more."""
+        """End the lease, and with it the claims of this worker."""
         self._closing.set()
-        if not self._database.is_closed:
-            await self._database.writer.write(lambda db: _end_lease(db, self._worker_id))
-        self._database.owners.drop(self._worker_id)
         await asyncio.to_thread(self._thread.join)
+        self._database.owners.drop(self._worker_id)
+        if not self._database.is_closed:
+            with suppress(StoreError):  # Then it ends by itself.
+                await self._database.writer.write(lambda db: _end_lease(db, self._worker_id))
 
 
 def _end_lease(db: sqlite3.Connection, worker_id: str) -> None:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from ...errors import ConfigurationError, InvalidStore, StoreError, StoreUnavailable
 from ...types.codec import clean_value
-from ...types.ids import now_ms
 from ..codec.packer import Codec, Packer
 from ..overview import WorkerSeen, lost
-from ..records import LEASE_MS, ChildPolicy, Claims, Commit, Committed, Due, ThreadView
+from ..records import LEASE_MS, ChildPolicy, Claims, Commit, Committed, Due, Records, ThreadView
+from ..relays import Relay
 from ..sql.base import Row, Script, checked_seconds
 from ..sql.checkup import checkup
 from ..sql.store import SqlStore
 from ..turns import ClaimRequest
 from .claims import claim_dispatches
 from .database import Database, Synchronous
-from .file import explained
+from .file import check_rights, check_room, create_private, explained
 from .lease import SqliteLease
 
 __all__ = ["SqliteStore", "Synchronous"]
@@ -82,6 +82,10 @@ class SqliteStore(SqlStore):
         except UnicodeEncodeError:  # Lone surrogates are replaced.
             return await self._database.writer.commit(self._tenant, self._packer, clean_value(commit))
 
+    async def put(self, records: Records) -> None:
+        """Write records that belong to no thread, or nothing of it. Raises `Conflict` by their revisions."""
+        await self.commit(Commit("", records=records))
+
     async def _query(self, sql: str, *args: Any) -> list[Row]:
         text = _sql(sql)
         return await self._database.read(lambda db: db.execute(text, args).fetchall())
@@ -98,30 +102,45 @@ class SqliteStore(SqlStore):
                 return await super().load(thread_id)
         return view
 
+    async def probe(self) -> None:
+        """Write a trifle durably; raises `StoreError` if the store can't write now, or soon can't."""
+        await super().probe()
+        check_rights(self.path)
+        check_room(self.path)
+
     async def due(self, *, limit: int = 100) -> list[Due]:
         """Dispatches of all tenants without a live owner, in the order in which they are due."""
-        if await self._query("SELECT 1 FROM workers WHERE until > ? LIMIT 1", now_ms()):
-            await self._database.writer.write(self._database.end_leases)
+        if await self._query("SELECT 1 FROM workers WHERE until > 0 LIMIT 1"):
+            await self._database.writer.write(self._database.settle_leases)
         return await super().due(limit=limit)
+
+    async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
+        """Live relays of a kind that are due, have entries to deliver, and no live owner."""
+        found = await super().due_relays(kind, now, limit=limit)
+        held = "SELECT 1 FROM relays WHERE tenant = ? AND status = 'live' AND due_at <= ? AND until > ? LIMIT 1"
+        if len(found) < limit and await self._query(held, self._tenant, now, now):
+            await self._database.writer.write(self._database.settle_leases)
+            found = await super().due_relays(kind, now, limit=limit)
+        return found
 
     async def _claim(self, request: ClaimRequest) -> Claims:
         database = self._database
 
         def claim(db: sqlite3.Connection) -> Claims:
-            database.end_leases(db)
+            database.settle_leases(db)
             return claim_dispatches(db, request, database.is_alive)
 
         return await database.writer.write(claim)
 
     async def delete(self, thread_id: str, *, children: ChildPolicy = "reject") -> int:
         """Delete a thread, and by policy its children; returns the number. Owners of its tasks are told."""
-        await self._database.writer.write(self._database.end_leases)
+        await self._database.writer.write(self._database.settle_leases)
         return await super().delete(thread_id, children=children)
 
     async def workers(self, *, limit: int = 50) -> tuple[WorkerSeen, ...]:
         """Workers with a lease, and workers that ended and still have claims, of all tenants."""
         seen = await super().workers(limit=limit)
-        return lost(seen, {one.id for one in seen if self._database.owners.is_dead(one.id)})
+        return lost(seen, {one.id for one in seen if self._database.owners.is_locked(one.id) is False})
 
     def keep(self, worker_id: str, lease: int = LEASE_MS) -> SqliteLease:
         """Begin a worker's lease and renew it until it is closed."""
@@ -142,6 +161,7 @@ class SqliteStore(SqlStore):
             if path.exists():
                 raise StoreUnavailable(f"{path} is there already; back up into a new file")
             try:
+                create_private(path)
                 with closing(sqlite3.connect(path)) as into:
                     db.backup(into)
             except sqlite3.Error as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from pathlib import Path
 
 from .file import CHECKPOINT_PAGES, is_busy
+from .presence import OpenFiles
 
 __all__ = ["Transactions"]
 
@@ -20,11 +22,12 @@ BUSY_PAUSE_SECONDS = 0.002
 class Transactions:
     """Begins and ends transactions, one at a time. The caller sees to that."""
 
-    def __init__(self, db: sqlite3.Connection, *, is_synced: bool, busy_seconds: float) -> None:
+    def __init__(self, db: sqlite3.Connection, path: Path, *, is_synced: bool, busy_seconds: float) -> None:
         self.db = db
+        self._files = OpenFiles(db, path)
         self.cursor = db.cursor()
         self.sync_seconds = 0.0
-        self._is_synced = is_synced
+        self.is_synced = is_synced
         self._busy_seconds = busy_seconds
         # The rollback journal of statements is kept in memory: the disk may be full. `begin` waits for locks.
         for name, value in (("temp_store", "MEMORY"), ("busy_timeout", "0"), ("wal_autocheckpoint", "0")):
@@ -33,10 +36,12 @@ class Transactions:
     @property
     def is_fast(self) -> bool:
         """Whether commits are fast enough for an event loop."""
-        return not self._is_synced or self.sync_seconds < FAST_SYNC_SECONDS
+        return self.sync_seconds < FAST_SYNC_SECONDS
 
     def begin_now(self) -> bool:
-        """Begin a transaction, unless another process has the file locked."""
+        """Begin a transaction, unless another process has the file locked, or it is lost: `begin` says so."""
+        if self._files.find_loss() is not None:
+            return False
         try:
             self.cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
@@ -44,7 +49,11 @@ class Transactions:
         return True
 
     def begin(self) -> None:
-        """Begin a transaction; waits while another process has the file locked, up to the busy timeout."""
+        """Begin a transaction; waits while another process has the file locked, up to the busy timeout.
+
+        Raises `StoreLost` if the file was deleted, replaced or truncated.
+        """
+        self._files.check()
         until = time.monotonic() + self._busy_seconds
         while True:
             try:
@@ -56,11 +65,15 @@ class Transactions:
                 time.sleep(BUSY_PAUSE_SECONDS)
 
     def commit(self, *, has_changes: bool) -> None:
-        """Commit the transaction, and measure the fsync if there were changes. Doesn't checkpoint the WAL."""
+        """Commit the transaction, and measure the fsync if there were changes. Doesn't checkpoint the WAL.
+
+        Raises `StoreLost` if the file was deleted, replaced or truncated before.
+        """
         began = time.perf_counter()
         self.cursor.execute("COMMIT")
-        if self._is_synced and has_changes:
+        if self.is_synced and has_changes:
             self.sync_seconds = max(time.perf_counter() - began, SYNC_DECAY * self.sync_seconds)
+        self._files.check()
 
     def commit_and_checkpoint(self, *, has_changes: bool) -> None:
         """Commit the transaction, and checkpoint the WAL if it has grown."""

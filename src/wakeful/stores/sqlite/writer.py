@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from ...errors import StoreUnavailable
+from ...errors import StoreLost, StoreUnavailable
 from ...types.ids import now_ms
 from ..codec.packer import Packer
 from ..groups import GroupWrites, decide_group
@@ -74,7 +74,7 @@ class Writer:
         self.batches = [0, 0]
         self.is_closed = False
         self._path = path
-        self._transactions = Transactions(db, is_synced=is_synced, busy_seconds=busy_seconds)
+        self._transactions = Transactions(db, path, is_synced=is_synced, busy_seconds=busy_seconds)
         self._heads = HeadCache(db, is_alive)
         # Held while the connection is used.
         self._lock = threading.Lock()
@@ -185,8 +185,9 @@ class Writer:
         return True
 
     def _is_quick(self, batch: list[CommitJob]) -> bool:
-        is_fast = self._transactions.is_fast
-        return is_fast and len(batch) < SMALL_BATCH and self._loop_transactions < LOOP_TRANSACTIONS
+        """Whether the event loop commits a batch itself: without an fsync there is nothing to wait for."""
+        is_quick = not self._transactions.is_synced or (self._transactions.is_fast and len(batch) < SMALL_BATCH)
+        return is_quick and self._loop_transactions < LOOP_TRANSACTIONS
 
     def _hand_over(self, batch: list[CommitJob]) -> None:
         """Have the thread write a batch."""
@@ -208,7 +209,7 @@ class Writer:
         """Write a batch in one transaction; False if one of several commits can't be executed."""
         try:
             self._transactions.begin()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StoreLost) as error:
             self._fail(batch, error)
             return True
         if not self._put_batch(batch):
@@ -219,7 +220,7 @@ class Writer:
     def _put_batch(self, batch: list[CommitJob]) -> bool:
         """Decide on commits and execute their statements in the open transaction.
 
-        Rolls the transaction back and returns False if one of several can't be executed, whoever that is.
+        Rolls the transaction back and returns False if one of several can't be executed.
         """
         try:
             self._heads.validate()

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from ...stores import Store
+from ...types.calls import Call
 from ...types.events import Event, MessageAdded
 from ...types.messages import Message
-from ...types.runs import Call, RunRecord
+from ...types.runs import RunRecord
 from .journal import ModelRequested
 
 __all__ = ["find_violations", "list_all_runs"]

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 from ...stores import Commit, Committed
+from ...types.calls import Call
 from ...types.events import RunFinish, RunStart, ToolCallSuspended
 from ...types.messages import Message
-from ...types.runs import Call
 from .journal import CommitStarted, Journal, KillPoint, ProcessKilled
 
 __all__ = ["Killer", "describe_commit", "patch_postgres", "patch_sqlite"]

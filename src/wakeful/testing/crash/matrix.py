@@ -36,7 +36,7 @@ class CrashRow(Struct, frozen=True):
     """One kill: the number and description of the commit, and the kill point around it.
 
     `then` is the second kill, of the process that resumed. `reached` is false if the process ended before the
-    commit.
+    commit. `repeats` are the calls that ran again, if there was no check.
     """
 
     commit: int
@@ -45,6 +45,7 @@ class CrashRow(Struct, frozen=True):
     then: tuple[int, KillPoint] | None = None
     reached: bool = True
     problems: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
 
 
 class CrashReport(Struct, frozen=True):
@@ -63,11 +64,13 @@ class CrashReport(Struct, frozen=True):
     @property
     def problems(self) -> list[str]:
         """Each distinct problem, with up to six kills after which it was found."""
-        found: dict[str, list[str]] = {}
-        for row in self.rows:
-            for problem in row.problems:
-                found.setdefault(problem, []).append(_describe_kill(row))
-        return [f"{'; '.join(kills[:6])}: {problem}" for problem, kills in found.items()]
+        return _join_kills(self.rows, lambda row: row.problems)
+
+    @property
+    def repeats(self) -> list[str]:
+        """The calls that ran again, with up to six kills after which they did. Empty with a `check`, which decides
+        whether that is right."""
+        return _join_kills(self.rows, lambda row: row.repeats)
 
     def __str__(self) -> str:
         points = [p for p in get_args(KillPoint) if any(row.point == p for row in self.rows)]
@@ -82,7 +85,7 @@ class CrashReport(Struct, frozen=True):
         for number, description in enumerate(self.commits, 1):
             marks = "  ".join(f"{self._mark(number, point):<7}" for point in points)
             lines.append(f"  {number:>2}  {description:<{width}}  {marks}".rstrip())
-        return "\n".join([*lines, *[f"  {problem}" for problem in self.problems]])
+        return "\n".join([*lines, *[f"  {line}" for line in [*self.problems, *self.repeats]]])
 
     def _mark(self, commit: int, point: KillPoint) -> str:
         rows = [row for row in self.rows if (row.commit, row.point) == (commit, point)]
@@ -113,7 +116,8 @@ def crash_matrix(
     kill points. With `twice`, the process that resumes is killed at each of its commits, too. `processes` run at
     once; each has `timeout` seconds.
 
-    Raises `CrashFailed` if an invariant or a check fails; else prints and returns the report.
+    Raises `CrashFailed` if an invariant or a check fails; else prints and returns the report. Without a check the
+    report lists the calls that ran again, which their effects allow: see whether your tools bear it.
     """
     name = _name_of(scenario)
     for option, value, kinds in (("processes", processes, int), ("timeout", timeout, int | float)):
@@ -142,6 +146,7 @@ def crash_matrix(
             then=kill[1] if len(kill) > 1 else None,
             reached=case.reached == len(kill),
             problems=tuple(case.problems),
+            repeats=tuple(case.repeats),
         )
         for kill, case in zip(kills, cases, strict=True)
     ]
@@ -167,6 +172,14 @@ def _kills_of(commits: int, points: Sequence[KillPoint]) -> list[Kill]:
     return [(number, point) for number in range(1, commits + 1) for point in points]
 
 
+def _join_kills(rows: Sequence[CrashRow], findings: Callable[[CrashRow], Sequence[str]]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for finding in findings(row):
+            found.setdefault(finding, []).append(_describe_kill(row))
+    return [f"{'; '.join(kills[:6])}: {finding}" for finding, kills in found.items()]
+
+
 def _describe_kill(row: CrashRow) -> str:
     first = f"{row.point} commit {row.commit} ({row.description})"
     return first if row.then is None else f"{first}, then {row.then[1]} commit {row.then[0]}"
@@ -190,11 +203,12 @@ def _name_of(scenario: Scenario) -> str:
 
 
 class _Case(Struct):
-    """The outcome of one case: kills reached, commits after the last kill, problems."""
+    """The outcome of one case: kills reached, commits after the last kill, problems, calls that ran again."""
 
     reached: int = 0
     commits_after: int = 0
     problems: list[str] = []
+    repeats: list[str] = []
 
 
 class _Matrix:
@@ -255,6 +269,8 @@ class _Matrix:
                     case.reached += 1
                     self._sites.expire_leases(site)
             case.problems += verify_site(workdir, site, self._check)
+            if self._check is None:
+                case.repeats += asyncio.run(_list_repeats(site))
         return case
 
     def _run(self, workdir: Path, site: CrashSite, kill: Kill | None = None) -> str | None:
@@ -271,6 +287,17 @@ async def _count_runs(site: CrashSite) -> int:
     store = open_store(site.store)
     try:
         return len(await list_all_runs(store))
+    finally:
+        await store.close()
+
+
+async def _list_repeats(site: CrashSite) -> list[str]:
+    """Describe the calls that were started more often than decisions explain."""
+    store = open_store(site.store)
+    try:
+        calls = [call for run in await list_all_runs(store) for call in await store.calls(run.id)]
+        repeated = sorted({(call.name, call.effect) for call in calls if call.attempt > 1 + len(call.decisions)})
+        return [f"a call of {name} ran again (its effect is {effect})" for name, effect in repeated]
     finally:
         await store.close()
 

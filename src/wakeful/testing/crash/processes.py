@@ -82,7 +82,7 @@ class Launchers:
         return child
 
     def release(self, child: Child, launcher: _Launcher) -> None:
-        """Take back the launcher of a child that exited."""
+        """Reuse the launcher of a child that exited."""
         with self._lock:
             self._children.discard(child)
             self._idle.append(launcher)

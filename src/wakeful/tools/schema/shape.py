@@ -79,10 +79,14 @@ class Parameter(Struct, frozen=True):
 class Parameters:
     """A function's parameters as one JSON object."""
 
-    __slots__ = ("_lowering", "_parameters", "_plain", "_schema", "_target", "context")
+    __slots__ = ("_lowering", "_parameters", "_plain", "_schema", "_target", "context", "deps")
 
-    def __init__(self, parameters: Sequence[Parameter], lowering: Lowering, context: str | None) -> None:
+    def __init__(
+        self, parameters: Sequence[Parameter], lowering: Lowering, context: str | None, deps: Any = None
+    ) -> None:
         self.context = context
+        # The type of dependencies that the context's annotation names.
+        self.deps = deps
         self._parameters = {parameter.name: parameter for parameter in parameters}
         self._lowering = lowering
         self._plain = lowering.plain

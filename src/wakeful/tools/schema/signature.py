@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, cast, get_origin
 
 from ...errors import ShapeError
+from ..deps import deps_type
 from .docstring import split_docstring
 from .hints import description_in, hint_error, unwrap
 from .lowering import Lowering
@@ -27,6 +28,7 @@ def parameters_of(function: Callable[..., Any], *, context_type: type, is_method
     documented = split_docstring(_documentation(function))[1]
     lowering = Lowering()
     context: str | None = None
+    deps: Any = None
     parameters: list[Parameter] = []
     for parameter in declared:
         name, default = parameter.name, parameter.default
@@ -34,10 +36,10 @@ def parameters_of(function: Callable[..., Any], *, context_type: type, is_method
             # Otherwise the model would be asked for it.
             raise ShapeError(f"{label}: parameter 'ctx' has no type; write 'ctx: {context_type.__name__}'")
         hint = hints.get(name, Any)
-        if _is_context(hint, context_type):
+        if (found := _context_in(hint, context_type)) is not None:
             if context is not None:
                 raise ShapeError(f"{label}: parameters {context!r} and {name!r} both take the context")
-            context = name
+            context, deps = name, deps_type(found)
             continue
         if any(kind.__name__ == "FieldInfo" for kind in type(default).__mro__):
             # The function would get it whenever the model leaves the argument out.
@@ -51,7 +53,7 @@ def parameters_of(function: Callable[..., Any], *, context_type: type, is_method
             raise ShapeError(f"{label}: parameter {name!r}: {hint_error(error)}") from error
         description = description_in(hint) or documented.get(name)
         parameters.append(Parameter(name, target, default is parameter.empty, default, description))
-    return Parameters(parameters, lowering, context)
+    return Parameters(parameters, lowering, context, deps)
 
 
 def description_of(function: Callable[..., Any]) -> str:
@@ -135,6 +137,10 @@ def _enclosing(function: Any) -> dict[str, Any]:
     return names
 
 
-def _is_context(hint: Any, context_type: type) -> bool:
-    bases = [get_origin(layer) or layer for layer in unwrap(hint)]
-    return any(isinstance(base, type) and issubclass(base, context_type) for base in bases)
+def _context_in(hint: Any, context_type: type) -> Any:
+    """The context's type in an annotation, without `Annotated` and `Optional`; None if it isn't the context."""
+    for layer in unwrap(hint):
+        base = get_origin(layer) or layer
+        if isinstance(base, type) and issubclass(base, context_type):
+            return layer
+    return None

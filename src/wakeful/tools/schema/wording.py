@@ -1,4 +1,4 @@
-"""Problems of a value as the text that a model is told."""
+"""Problems of a value, as text for a model."""
 
 from __future__ import annotations
 

@@ -1,165 +1,39 @@
-"""Export and import of a thread as lines of JSON.
-
-The first line names the format and the thread. Then come runs, the log in order, calls, tickets, decisions, state
-and pending inbox items, each line an object with one key that names its kind. The last line has the number and the
-digest of the others, so that a truncated or changed file is refused. An import is one commit.
-"""
+"""Import of an exported thread, in one commit."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, Iterable
 from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxMoved, InvalidExport, ThreadBusy, ThreadExists, UnknownThread, UsageError
-from ..stores import About, Commit, StateWrite, Store, ThreadView
-from ..types.codec import decode, decode_event, decode_item, encode
+from ..errors import Conflict, InboxMoved, InvalidExport, ThreadExists, UsageError
+from ..stores import About, Commit, StateWrite, Store
+from ..types.calls import Call
+from ..types.codec import decode, decode_event, decode_item
 from ..types.content import ToolCall
 from ..types.events import Event, MessageAdded
 from ..types.ids import new_id
 from ..types.inbox import InboxItem
-from ..types.runs import Call, Identity, RunRecord
+from ..types.runs import Identity, RunRecord
 from ..types.tickets import Decision, Ticket
 from .arguments import check_thread_id
+from .thread_file import FORMAT, FORMAT_VERSION, Digest, End, Header, StateLine
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Lines", "export_lines", "import_lines"]
-
-FORMAT = "wakeful-thread"
-FORMAT_VERSION = 1
+__all__ = ["Lines", "import_lines"]
 
 Lines = Iterable[str | bytes] | AsyncIterable[str | bytes]
 
 T = TypeVar("T")
 
 
-class _Header(Struct, omit_defaults=True):
-    format: str
-    version: int
-    thread: str
-    title: str | None = None
-    metadata: dict[str, Any] = {}
-
-
-class _State(Struct, omit_defaults=True):
-    name: str
-    value: Raw
-    run_id: str | None = None
-
-
-class _End(Struct):
-    lines: int
-    digest: str
-
-
-class _Digest:
-    """The number and the digest of lines, without their line ends."""
-
-    def __init__(self) -> None:
-        from hashlib import sha256  # Few programs need it, and OpenSSL is slow to import.
-
-        self._hash = sha256()
-        self.lines = 0
-
-    def add(self, line: bytes) -> None:
-        self._hash.update(line + b"\n")
-        self.lines += 1
-
-    def end(self) -> _End:
-        return _End(self.lines, self._hash.hexdigest())
-
-
-# -- out -----------------------------------------------------------------------------------------------------
-
-
-async def export_lines(store: Store, thread_id: str) -> AsyncIterator[bytes]:
-    """Yield a thread as lines. Raises `ThreadBusy` before the last line if the thread was written meanwhile."""
-    view = await store.load(thread_id)
-    if view is None:
-        raise UnknownThread(f"no thread {thread_id!r} in this store")
-    _check_quiet(view)
-    digest = _Digest()
-    async for value in _parts(store, view):
-        line = encode(value)
-        if b"\n" in line:  # Raw values keep their writer's whitespace.
-            line = msgspec.json.format(line, indent=-1)
-        digest.add(line)
-        yield line + b"\n"
-    after = await store.thread(thread_id)
-    if after is None or _mark(after) != _mark(view.thread):
-        raise ThreadBusy(f"thread {thread_id!r} was written to while it was exported; try again")
-    yield encode({"end": digest.end()}) + b"\n"
-
-
-def _check_quiet(view: ThreadView) -> None:
-    thread_id, run = view.thread.id, view.run
-    if view.thread.claimed or (run is not None and run.status != "waiting"):
-        raise ThreadBusy(
-            f"thread {thread_id!r} has a running run; a thread can be exported once its run waits or is done"
-        )
-    if view.tasks:
-        raise ThreadBusy(f"thread {thread_id!r} has {len(view.tasks)} running tasks; export it once they are done")
-
-
-def _mark(record: Any) -> tuple[int, int, int]:
-    return record.version, record.inbox_head, record.epoch
-
-
-async def _parts(store: Store, view: ThreadView) -> AsyncIterator[Any]:
-    record = view.thread
-    yield _Header(FORMAT, FORMAT_VERSION, record.id, record.title, record.metadata)
-    runs = await _runs(store, record.id)
-    for run in runs:
-        yield {"run": run}
-    known, after = {run.id for run in runs}, 0
-    while page := await store.events(record.id, after=after):
-        after = page[-1].seq
-        for event in page:
-            if (kept := _own(event, record.id, known)) is not None:
-                yield {"event": kept}
-    for run in runs:
-        for call in await store.calls(run.id):
-            yield {"call": call}
-    tickets = await store.tickets(thread_id=record.id)
-    for ticket in tickets:
-        yield {"ticket": ticket}
-    for ticket in tickets:
-        for decision in await store.decisions(ticket.id):
-            yield {"decision": decision}
-    for name, value in view.state.items():
-        yield {"state": _State(name, Raw(value))}
-    for name, value in view.run_state.items():
-        yield {"state": _State(name, Raw(value), cast(RunRecord, view.run).id)}
-    for item in view.inbox:
-        yield {"item": item}
-
-
-async def _runs(store: Store, thread_id: str) -> list[RunRecord]:
-    found: list[RunRecord] = []
-    while page := await store.runs(thread_id=thread_id, before=found[-1].id if found else None):
-        found += page
-    return found[::-1]
-
-
-def _own(event: Event, thread_id: str, runs: set[str]) -> Event | None:
-    """The event to export; of runs that aren't exported only messages are, without their run."""
-    if event.run.run_id in runs:
-        return event
-    if not isinstance(event, MessageAdded):
-        return None
-    return replace(event, run=Identity("", thread_id, event.run.agent_id, ""))
-
-
-# -- in ------------------------------------------------------------------------------------------------------
-
-
 class _Thread:
     """The parts of a thread that were read so far."""
 
-    def __init__(self, header: _Header) -> None:
+    def __init__(self, header: Header) -> None:
         self.header = header
         self.runs: list[RunRecord] = []
         self.events: list[Event] = []
@@ -190,7 +64,7 @@ class _Thread:
                 if decision.ticket_id not in self._ticket_ids:
                     raise ValueError(f"a decision is about ticket {decision.ticket_id!r}, which isn't in the file")
             case "state":
-                state = decode(data, _State)
+                state = decode(data, StateLine)
                 if state.run_id is not None:
                     self._expect_run(state.run_id, "a state value")
                 self.state.append(StateWrite(state.name, bytes(state.value), state.run_id))
@@ -251,7 +125,7 @@ async def _lines_of(given: Any) -> Iterable[Any]:
 
 def _read(lines: Iterable[Any]) -> _Thread:
     thread: _Thread | None = None
-    digest, end, number = _Digest(), cast("_End | None", None), 0
+    digest, end, number = Digest(), cast("End | None", None), 0
     for number, given in enumerate(lines, 1):
         try:
             line = _stripped(given)
@@ -264,7 +138,7 @@ def _read(lines: Iterable[Any]) -> _Thread:
             else:
                 kind, data = _part(line)
                 if kind == "end":
-                    end = _decoded(data, _End)
+                    end = _decoded(data, End)
                     continue
                 thread.add(kind, data)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors.
@@ -301,8 +175,8 @@ def _decoded(line: bytes, kind: type[T]) -> T:
         raise ValueError(f"it isn't a line of an exported thread ({error})") from error
 
 
-def _header(line: bytes) -> _Header:
-    header = _decoded(line, _Header)
+def _header(line: bytes) -> Header:
+    header = _decoded(line, Header)
     if header.format != FORMAT:
         raise ValueError(f"it isn't an exported thread, but {header.format!r:.40}")
     if header.version > FORMAT_VERSION:
@@ -348,15 +222,19 @@ def _commit(thread: _Thread, target: str) -> Commit:
 
 
 def _renumbered(event: Event, numbers: list[int]) -> Event:
-    """The event with a summary's range in the new numbers of the entries."""
-    if not isinstance(event, MessageAdded) or event.message.covers is None:
+    """The event with the entries that its message refers to in their new numbers."""
+    if not isinstance(event, MessageAdded):
         return event
-    first, last = event.message.covers
-    covers = (bisect_left(numbers, first) + 1, bisect_right(numbers, last))
-    return replace(event, message=replace(event.message, covers=covers))
-
-
-# -- copies --------------------------------------------------------------------------------------------------
+    covers, rewrites = event.message.covers, event.message.rewrites
+    if covers is None and rewrites is None:
+        return event
+    if covers is not None:
+        covers = (bisect_left(numbers, covers[0]) + 1, bisect_right(numbers, covers[1]))
+    if rewrites is not None:
+        place = bisect_left(numbers, rewrites)
+        is_here = place < len(numbers) and numbers[place] == rewrites
+        rewrites = place + 1 if is_here else -1  # The entry may have been pruned.
+    return replace(event, message=replace(event.message, covers=covers, rewrites=rewrites))
 
 
 def _rename(thread: _Thread, target: str) -> None:

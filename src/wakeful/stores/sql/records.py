@@ -1,0 +1,50 @@
+"""Reading records that belong to no thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ...types.records import ApiKey, Record
+from ..codec.reader import Reader
+from ..conditions import record_kind
+from .base import Row, SqlBase
+
+__all__ = ["SqlRecords"]
+
+R = TypeVar("R", bound=Record)
+
+
+class SqlRecords(SqlBase):
+    """The records of one tenant."""
+
+    async def record(self, kind: type[R], record_id: str) -> R | None:
+        """A record that belongs to no thread; None if there is none."""
+        sql = "SELECT id, payload FROM records WHERE tenant = ? AND kind = ? AND id = ?"
+        for row in await self._query(sql, self._tenant, record_kind(kind), record_id):
+            return self._read(kind, row)
+        return None
+
+    async def records(self, kind: type[R], *, before: str | None = None, limit: int = 100) -> list[R]:
+        """Records of a kind older than the record `before`, newest first. Unreadable ones are left out."""
+        sql = "SELECT id, payload FROM records WHERE tenant = ? AND kind = ?"
+        args = [self._tenant, name := record_kind(kind)]
+        if before is not None:
+            sql += " AND (at, id) < (SELECT at, id FROM records WHERE tenant = ? AND kind = ? AND id = ?)"
+            args += [self._tenant, name, before]
+
+        async def read(row: Row) -> R:
+            return self._read(kind, row)
+
+        return await self._listed(f"{sql} ORDER BY at DESC, id DESC", args, limit, read)
+
+    async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:
+        """The tenant of an API key and the key, of any tenant; None if there is none."""
+        sql = f"SELECT tenant, id, payload FROM records WHERE kind = '{record_kind(kind)}' AND id = ?"
+        for tenant, *row in await self._query(sql, record_id):
+            return tenant, self._read(kind, row)
+        return None
+
+    def _read(self, kind: type[R], row: Sequence[Any]) -> R:
+        read = Reader(self._packer, {}, "table records", of_thread=False)
+        return read.json(row[1], kind, f"{record_kind(kind)} {row[0]}")
