@@ -39,7 +39,7 @@ run_non_local_root_cancel_invokes_backend_abort_hook
 run_rejects_remote_overrides
     backends/test_seed_002_contract.py seed_2_7_root_request_needs
 run_rejects_remote_resume_decisions
-    backends/test_seed_002_contract.py seed_2_6_decisions_are_needed_by_list_or_queue
+    backends/test_seed_002_contract.py seed_2_6_decisions_are_needed_by_list_or_channel
 run_rejects_remote_frontend_tools
     backends/test_seed_002_contract.py seed_2_8_mismatches_have_fixed_order
 run_rejects_remote_continuation
