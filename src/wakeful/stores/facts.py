@@ -29,7 +29,9 @@ def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedF
     home = facts.heads.get(commit.thread_id)
     items = _missing_items(facts, commit, home)
     runs = _missing_runs(facts, run_ids, home)
-    relays = tuple([relay.id for relay in commit.relays if relay.id not in facts.relays])
+    relays: tuple[str, ...] = ()
+    if commit.relays:
+        relays = tuple([relay.id for relay in commit.relays if relay.id not in facts.relays])
     records = () if commit.records is None else _missing_records(facts, commit.records)
     workers: tuple[str, ...] = ()
     if home is not None and home.claim is not None and commit.claim is not None and commit.fence is None:

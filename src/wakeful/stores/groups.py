@@ -32,6 +32,8 @@ def decide_group(facts: Facts, commit: Commit, now: int) -> GroupWrites | Refusa
     """
     first = decide(facts, commit, now)
     if isinstance(first, NeedFacts):
+        if not commit.then:
+            return first
         return _merge([first, *[missing_facts(facts, follower, runs_of(follower)) for follower in commit.then]])
     if isinstance(first, Refusal):
         return first

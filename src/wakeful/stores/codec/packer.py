@@ -78,11 +78,11 @@ class Packer:
         """Encode a payload. A large one goes into `blobs`, and the payload refers to it."""
         if len(data) > BLOB_BYTES:
             return _REFERS + self._code(encode(_Reference(self._put(data, blobs))))
-        return self.pack_whole(data)
+        return data if self._codec is None else self._code(data)
 
     def pack_whole(self, data: bytes) -> bytes:
         """Encode a payload that belongs to no thread, and so has no blobs."""
-        return data if self._codec is None else self._code(data)
+        return self._code(data)
 
     def pack_message(self, message: Message, blobs: dict[str, bytes]) -> bytes:
         """Encode a message without its time, which is a column. Large parts go into `blobs`."""

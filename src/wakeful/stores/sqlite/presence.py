@@ -24,7 +24,7 @@ class OpenFiles:
         target = path.resolve()
         self._names = (str(path.absolute()), f"{target}-wal", f"{target}-shm")
         # The others are there from the first transaction on.
-        self._opened: list[os.stat_result | None] = [_look(self._names[0]), None, None]
+        self._opened: list[os.stat_result | None] = [path.stat() if path.exists() else None, None, None]
 
     def find_loss(self) -> str | None:
         """Say which of them was deleted, replaced or truncated; None if they are as SQLite left them.
@@ -32,7 +32,11 @@ class OpenFiles:
         Outside of transactions.
         """
         for index, name in enumerate(self._names):
-            found, opened = _look(name), self._opened[index]
+            opened = self._opened[index]
+            try:
+                found = os.stat(name)
+            except OSError:
+                found = None
             if opened is not None:
                 if found is None:
                     return f"{name} was deleted or moved"
@@ -63,9 +67,3 @@ class OpenFiles:
         except (OSError, sqlite3.Error):
             return True
 
-
-def _look(name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name)
-    except OSError:
-        return None
