@@ -258,6 +258,9 @@ async def test_invalid_call_id_is_replaced(codec: Codec) -> None:
     call = ToolCall("019c8d0e-4a1b-7c00-8abc-0123456789ab", "look", {}, "functions.look:0/" + "x" * 80)
     seen = codec.read(await asked(codec, ModelRequest("", history(call, RESULT(call.id, "look", "x")))))
     ident = seen.of("call")[0][0]
+    if codec.name == "vllm":  # Kimi's models need their own ids, such as functions.look:0.
+        assert ident == call.vendor_id
+        return
     assert len(ident) <= 64
     assert ident.replace("-", "").replace("_", "").isalnum()
 
@@ -758,5 +761,5 @@ async def test_server_tools_are_switched_on_or_refused(codec: Codec) -> None:
     elif codec.name in ("anthropic", "openai", "google"):
         assert "search" in str((await asked(codec, request))["tools"][0]).lower()
     else:
-        with pytest.raises(InvalidRequest, match="has no WebSearch; its vendor runs no tools"):
+        with pytest.raises(InvalidRequest, match="has no WebSearch"):
             await asked(codec, request)

@@ -11,7 +11,7 @@ import msgspec
 from ...types.content import Text, Thinking, ToolCall, ToolReply
 from ..protocol import ModelRequest
 from ..shared.history import Entry, Media, build_entries, call_ids, reply_text
-from .chat_thoughts import reasoning_fields
+from .chat_thoughts import is_fields, reasoning_fields
 from .content import chat_part, takes_chat
 from .dialect import Dialect
 
@@ -26,7 +26,9 @@ def chat_messages(
     def keep(thought: Thinking) -> bool:
         if thought.vendor != vendor:
             return False
-        return bool(thought.encrypted) or (dialect.thoughts != "none" and bool(thought.text))
+        if thought.encrypted is not None:
+            return is_fields(thought.encrypted)
+        return dialect.thoughts != "none" and bool(thought.text)
 
     found = build_entries(request.messages, keep, takes_chat, lambda part: not takes_chat(part), signs_behind=True)
     ids = call_ids(found, re.compile(dialect.call_id))

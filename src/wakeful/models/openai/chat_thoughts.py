@@ -13,7 +13,7 @@ import msgspec
 from ...types.content import Thinking
 from ..protocol import Chunk, ReasoningChunk
 
-__all__ = ["THINKING", "ReasoningReader", "reasoning_fields"]
+__all__ = ["THINKING", "ReasoningReader", "is_fields", "reasoning_fields"]
 
 THINKING = "thinking"
 """Stands for reasoning among the content, as Mistral sends it."""
@@ -91,6 +91,11 @@ class ReasoningReader:
                 continue
             grown = {key: (last.get(key) or "") + item[key]} if key else {}
             last |= {field: value for field, value in item.items() if value is not None} | grown
+
+
+def is_fields(encrypted: str) -> bool:
+    """Whether an encrypted value has the fields of a message, as `ReasoningReader` keeps them."""
+    return encrypted.startswith("{")
 
 
 def reasoning_fields(thoughts: Iterable[Thinking], field: str | None) -> dict[str, Any]:
