@@ -17,7 +17,14 @@ from wire_server import Reply, WireRequest, WireServer
 
 from backends.a2a.servers import Turn, serving
 from wakeful import Agent, Compaction, Message, Plugin, RetryPolicy, Runtime, WindowPolicy, tool
-from wakeful.backends import BackendOutput, BackendResult, Capabilities, ExecutionBackend, RootRequest
+from wakeful.backends import (
+    BackendOutput,
+    BackendResult,
+    Capabilities,
+    ExecutionBackend,
+    RootRequest,
+    WaitingInput,
+)
 from wakeful.models import ModelFacts, ModelRequest, forbid_live_models
 from wakeful.plugins import BeforeInference
 
@@ -89,15 +96,17 @@ class Typed(msgspec.Struct):
 
 
 class Custom(ExecutionBackend):
-    """A backend of an application, which is sent the whole conversation."""
+    """A backend of an application, which is sent the whole conversation, and asks when it is told to."""
 
-    capabilities = msgspec.structs.replace(Capabilities.remote_stateless_text(), transcript="full")
+    capabilities = Capabilities.full()
 
     def __init__(self) -> None:
         self.requests: list[RootRequest] = []
 
     async def execute_root(self, request: RootRequest) -> BackendResult:
         self.requests.append(request)
+        if request.new_messages[-1].text.startswith("Ask"):
+            return BackendResult(request.agent_id, WaitingInput(f"What of {SECRET}?"))
         return BackendResult(request.agent_id, output=BackendOutput(f"You said {SECRET}."))
 
 
@@ -158,6 +167,11 @@ async def test_secret_is_in_no_request_of_any_purpose(codec: Codec) -> None:
                 assert (await runtime.resume(asked.run_id, ticket.result(f"Yes, {SECRET}."))).text == "Thanks."
                 await runtime.run("custom", f"Take {SECRET}.", thread="c")
                 await runtime.run("custom", "And again.", thread="c")
+                for answer in ("result", "deny"):
+                    asked = await runtime.run("custom", f"Ask about {SECRET}.", thread=answer)
+                    (ticket,) = asked.tickets
+                    given = ticket.deny(SECRET) if answer == "deny" else ticket.result([SECRET], reason=SECRET)
+                    await runtime.resume(asked.run_id, given)
                 stored = await runtime.threads.messages("t")
     assert set(redact.purposes) == {"answer", "continuation", "repair", "summary", "remote"}
     assert any(message.covers is not None and SECRET in message.text for message in stored)
@@ -167,6 +181,8 @@ async def test_secret_is_in_no_request_of_any_purpose(codec: Codec) -> None:
     assert b"Take [masked]." in b"".join(heard)
     assert b"Yes, [masked]." in b"".join(heard)
     assert SECRET.encode() not in b"".join(heard)
-    assert [len(request.messages) for request in custom.requests] == [1, 3]
-    assert [len(request.new_messages) for request in custom.requests] == [1, 1]
-    assert not [request for request in custom.requests if SECRET in repr(request.messages + request.new_messages)]
+    assert [len(request.messages) for request in custom.requests] == [1, 3, 1, 3, 1, 3]
+    assert [len(request.new_messages) for request in custom.requests] == [1] * 6
+    given = [(d.verdict, d.value, d.reason) for request in custom.requests for d in request.decisions]
+    assert given == [("approve", ["[masked]"], "[masked]"), ("deny", None, "[masked]")]
+    assert not [request for request in custom.requests if SECRET in repr(request)]

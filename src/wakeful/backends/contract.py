@@ -141,7 +141,8 @@ class RootRequest(Struct, frozen=True, kw_only=True):
     `messages` is the conversation, as far as the `transcript` capability goes; `new_messages` are those since the
     agent's last attempt. `is_continuation` is true if they answer a question that the backend asked in this run.
 
-    `decisions` are those behind the answers, for a backend with that capability.
+    `decisions` are those behind the answers, for a backend with that capability; hooks shaped their values and
+    reasons with the messages.
 
     `state` is the state that the backend saved last on this thread. `await save(state)` replaces it, and
     `await update(key, value)` changes a state key of the application; both are durable when they return. `emit`

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from ..agents import QUESTIONS, BackendAttempts, BackendHandles, BackendInput
 from ..errors import StateError
 from ..loop import shape_plan
 from ..plugins import InferencePlan
-from ..types.content import Text
+from ..types.content import Text, ToolReply, text_of
 from ..types.messages import Message
 from ..types.requests import ModelSettings
 from ..types.tickets import Decision
@@ -80,18 +84,30 @@ async def request_of(
     settings = plan.settings if capabilities.overrides else asked
     overrides = None if settings == ModelSettings() else settings
     tools = () if options is None else options.client_tools
-    decisions = await _decisions(act) if continues and capabilities.decisions else ()
+    decisions = await _decisions(act, plan.messages) if continues and capabilities.decisions else ()
     return RootRequest(
         is_continuation=continues, decisions=decisions, overrides=overrides, frontend_tools=tools, **shared
     )
 
 
-async def _decisions(act: Activation) -> tuple[Decision, ...]:
-    """The decisions behind the answers that the backend is to get."""
+async def _decisions(act: Activation, messages: Sequence[Message]) -> tuple[Decision, ...]:
+    """The decisions behind the answers that the backend is to get, as far as these messages show them."""
     store, calls = act.env.store, answered_calls(act)
-    tickets = [ticket for ticket in await store.tickets(act.identity.run_id) if ticket.call_id in calls]
-    found = [decision for ticket in tickets for decision in await store.decisions(ticket.id)]
-    return tuple([one for one in found if one.verdict in ("approve", "deny") and one.not_taken is None])
+    replies = {m.reply.call_id: m.reply for m in messages if m.reply is not None and m.reply.call_id in calls}
+    found: list[Decision] = []
+    for ticket in await store.tickets(act.identity.run_id):
+        if (reply := replies.get(ticket.call_id)) is not None:
+            taken = [one for one in await store.decisions(ticket.id) if one.not_taken is None]
+            found += [_as_shown(one, reply) for one in taken if one.verdict in ("approve", "deny")]
+    return tuple(found)
+
+
+def _as_shown(decision: Decision, reply: ToolReply) -> Decision:
+    """A decision with the value and the reason of its answer, as hooks left it."""
+    reason, value = reply.metadata.get("reason", ""), None
+    if decision.verdict == "approve":
+        value = text_of(reply.content) if reply.data is UNSET else msgspec.json.decode(reply.data)
+    return replace(decision, value=value, reason=reason, message=None)
 
 
 def abort_request(act: Activation) -> AbortRequest:
