@@ -96,6 +96,25 @@ async def test_unknown_keyword_of_verb_is_named(verb: str, wrong: str, meant: st
     )
 
 
+@pytest.mark.parametrize(
+    ("make", "wrong", "meant"),
+    [
+        (lambda **given: Agent(**given), "name", "'id'"),
+        (lambda **given: Agent("a", **given), "prompt", "'instructions'"),
+        (lambda **given: Agent("a", **given), "system_prompt", "'instructions'"),
+        (lambda **given: Agent("a", **given), "max_turns", "Agent(limits=Limits(steps=...))"),
+        (lambda **given: Agent("a", **given), "deps_type", "Runtime(deps=...)"),
+        (lambda **given: Runtime([Agent("a")], **given), "checkpointer", "'store'"),
+        (lambda **given: Runtime([Agent("a")]).run_sync("a", "hi", **given), "deps", "Runtime(deps=...)"),
+        (lambda **given: Runtime([Agent("a")]).run_sync("a", "hi", **given), "output_type", "Agent(output=...)"),
+    ],
+)
+def test_keyword_of_other_frameworks_is_translated(make: Callable[..., Any], wrong: str, meant: str) -> None:
+    with pytest.raises(WrongArguments) as raised:
+        make(**{wrong: 1})
+    assert f"has no argument {wrong!r}; did you mean {meant}?" in str(raised.value)
+
+
 def test_unknown_keyword_of_stream_is_named() -> None:
     runtime = Runtime([Agent("a", model=ScriptedModel([]))])
     with pytest.raises(WrongArguments, match=r"Runtime.events\(...\) has no argument 'cursor'; .* 'after'"):

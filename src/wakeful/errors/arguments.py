@@ -27,20 +27,44 @@ K = TypeVar("K", bound=type)
 
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
-# Names that other frameworks use, and ours.
-_SYNONYMS = {
-    "conversation": "thread",
-    "conversation_id": "thread",
-    "cursor": "after",
-    "last_event_id": "after",
-    "message": "input",
-    "message_history": "thread",
-    "messages": "input",
-    "prompt": "input",
-    "session": "thread",
-    "session_id": "thread",
-    "user": "principal",
-    "user_id": "principal",
+# Names that other frameworks use, and ours; of several, the first that the callee has.
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "checkpointer": ("store",),
+    "conversation": ("thread",),
+    "conversation_id": ("thread",),
+    "cursor": ("after",),
+    "database": ("store",),
+    "db": ("store",),
+    "last_event_id": ("after",),
+    "max_steps": ("steps",),
+    "max_turns": ("steps",),
+    "message": ("input",),
+    "message_history": ("thread",),
+    "messages": ("input",),
+    "name": ("id",),
+    "prompt": ("instructions", "input"),
+    "query": ("input",),
+    "result_type": ("output",),
+    "session": ("thread",),
+    "session_id": ("thread",),
+    "system_prompt": ("instructions",),
+    "user": ("principal",),
+    "user_id": ("principal",),
+}
+
+# Where arguments belong that other frameworks take in this place.
+_ELSEWHERE = {
+    "deps": "Runtime(deps=...)",
+    "deps_type": "Runtime(deps=...)",
+    "instructions": "Agent(instructions=...)",
+    "max_steps": "Agent(limits=Limits(steps=...))",
+    "max_turns": "Agent(limits=Limits(steps=...))",
+    "model": "Agent(model=...)",
+    "output_type": "Agent(output=...)",
+    "result_type": "Agent(output=...)",
+    "system_prompt": "Agent(instructions=...)",
+    "tools": "Agent(tools=...)",
+    "usage_limits": "Agent(limits=Limits(...))",
 }
 
 
@@ -128,9 +152,12 @@ def unknown_arguments(name: str, given: Mapping[str, Any], known: Collection[str
     problems: list[str] = []
     for keyword in given:
         if keyword not in known:
-            meant = _SYNONYMS.get(keyword)
-            close = [meant] if meant in known else get_close_matches(keyword, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+            close = [one for one in _SYNONYMS.get(keyword, ()) if one in known]
+            elsewhere = None if close else _ELSEWHERE.get(keyword)
+            if close := close or ([] if elsewhere else get_close_matches(keyword, known, n=1)):
+                hint = f"did you mean {close[0]!r}?"
+            else:
+                hint = f"did you mean {elsewhere}?" if elsewhere else f"it has {', '.join(known)}"
             problems.append(f"{name}(...) has no argument {keyword!r}; {hint}")
     return problems
 
