@@ -216,6 +216,13 @@ async def test_schedules_and_dispatches_are_listed(kind: str, tmp_path: Path) ->
     async with opened(kind, tmp_path) as agents:
         made = await agents.schedules.put("daily", "desk", "Hi", cron="@daily")
         assert [each.name for each in await agents.schedules.list()] == [made.name]
+        assert (await agents.schedules.pause("daily")).paused
+        receipt = await agents.schedules.run_now("daily")
+        async for event in agents.events(receipt.thread_id):
+            if event.type == "run_finish":
+                break
+        assert (await agents.schedules.unpause("daily")).next_at == made.next_at
+        assert (await agents.schedules.get("daily")).agent_id == "desk"
         assert await agents.schedules.delete("daily")
         assert not await agents.schedules.delete("daily")
         assert await agents.workers.dispatches(dead=True) == []

@@ -13,7 +13,7 @@ import pytest
 
 from loop.helpers import soon
 from wakeful import Agent, ConfigurationError, Runtime, ScriptedModel, UsageError, task
-from wakeful.errors import InvalidArguments
+from wakeful.errors import InvalidArguments, UnknownSchedule
 from wakeful.stores import Commit, Fence
 from wakeful.stores.conditions import MAX_PENDING
 from wakeful.tasks import Cron, Schedule
@@ -301,6 +301,35 @@ async def test_finished_schedule_cannot_be_deleted(place: Place) -> None:
         await time.advance(60)
         await eventually(lambda: has_runs(runtime, 1))
         assert not await runtime.schedules.delete("once")
+
+
+async def test_paused_schedule_starts_nothing_until_unpaused(place: Place) -> None:
+    time = at(MONDAY)
+    async with office(place, time) as runtime:
+        await runtime.schedules.put("hourly", "agent", "Hi", cron="0 * * * *")
+        assert (await runtime.schedules.pause("hourly")).next_at is None
+        await time.advance(3 * 3600)
+        replaced = await runtime.schedules.put("hourly", "agent", "Hi", cron="15 * * * *")
+        assert (replaced.paused, replaced.next_at) == (True, None)
+        assert await runtime.schedules.get("hourly") == replaced
+        continued = await runtime.schedules.unpause("hourly")
+        assert continued.next_at == time.now() + 45 * 60_000
+        await time.advance(45 * 60)
+        await eventually(lambda: has_runs(runtime, 1))
+        assert await runs(runtime) == ["hourly-20260105T121500Z"]
+
+
+async def test_schedule_runs_now_once_for_a_request(place: Place) -> None:
+    async with office(place, at(MONDAY)) as runtime:
+        made = await runtime.schedules.put("morning", "agent", "Wake up!", cron="0 9 * * *")
+        await runtime.schedules.pause("morning")
+        first = await runtime.schedules.run_now("morning", request_id="now")
+        assert await runtime.schedules.run_now("morning", request_id="now") == first
+        await eventually(lambda: has_runs(runtime, 1))
+        assert await runs(runtime) == [first.thread_id]
+        assert (await runtime.schedules.unpause("morning")).next_at == made.next_at
+        with pytest.raises(UnknownSchedule):
+            await runtime.schedules.run_now("evening")
 
 
 async def test_firing_schedule_is_changed_afterwards(place: Place) -> None:

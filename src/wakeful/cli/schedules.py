@@ -1,4 +1,4 @@
-"""`wakeful schedules`: list and delete schedules."""
+"""`wakeful schedules`: list, run, pause and delete schedules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .text import time_text
 
 __all__ = ["schedules_app"]
 
-schedules_app = typer.Typer(name="schedules", help="List and delete schedules.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The schedule's name.", show_default=False)]
+
+schedules_app = typer.Typer(name="schedules", help="List, run, pause and delete schedules.", no_args_is_help=True)
 
 
 @schedules_app.command("list")
@@ -28,7 +30,7 @@ def list_(place: Place, tenant: Tenant = None, json: Json = False) -> None:
             one.target,
             _times_of(one),
             _time_or_dash(one.last_at),
-            _time_or_dash(one.next_at),
+            "paused" if one.paused else _time_or_dash(one.next_at),
             one.thread or "-",
         )
         for one in schedules
@@ -37,10 +39,30 @@ def list_(place: Place, tenant: Tenant = None, json: Json = False) -> None:
     print_list(json, schedules, columns, rows, "no schedules")
 
 
+@schedules_app.command("run-now")
+def run_now(place: Place, name: Name, tenant: Tenant = None, json: Json = False) -> None:
+    """Start an occurrence at once, also of a paused schedule; its other times stay."""
+    receipt = ask(place, tenant, lambda runtime: runtime.schedules.run_now(name))
+    show(json, receipt, f"schedule {name!r} starts on thread {receipt.thread_id!r}")
+
+
+@schedules_app.command()
+def pause(place: Place, name: Name, tenant: Tenant = None, json: Json = False) -> None:
+    """Start no more occurrences until the schedule is continued."""
+    show(json, ask(place, tenant, lambda runtime: runtime.schedules.pause(name)), f"paused schedule {name!r}")
+
+
+@schedules_app.command()
+def unpause(place: Place, name: Name, tenant: Tenant = None, json: Json = False) -> None:
+    """Continue a paused schedule with its first time from now on."""
+    schedule = ask(place, tenant, lambda runtime: runtime.schedules.unpause(name))
+    show(json, schedule, f"schedule {name!r} continues; its next time is {_time_or_dash(schedule.next_at)}")
+
+
 @schedules_app.command()
 def delete(
     place: Place,
-    name: Annotated[str, typer.Argument(metavar="SCHEDULE", help="The schedule's name.", show_default=False)],
+    name: Name,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:

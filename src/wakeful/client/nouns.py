@@ -27,7 +27,7 @@ from ..runtime import Ledger, RunTree
 from ..stores import ChildPolicy, Dispatch, ThreadRecord, WorkerSeen
 from ..tasks import Schedule
 from ..types.calls import Call
-from ..types.mail import DeadLetter
+from ..types.mail import DeadLetter, Receipt
 from ..types.messages import Message
 from ..types.runs import Failed, RunRecord, RunStatus, TaskRecord, TaskStatus, TaskWake
 from .http import Http, path_of
@@ -286,6 +286,22 @@ class Schedules(Noun):
             agent=target, input=input, cron=cron, tz=tz, at=ms(at), delay=delay, missed=missed, thread=thread
         )
         return await self._http.call("PUT", path_of("/v1/schedules/{}", name), Schedule, body=body)
+
+    async def get(self, name: str) -> Schedule:
+        """A schedule with its last and next times; raises `UnknownSchedule`."""
+        return await self._http.get(path_of("/v1/schedules/{}", name), Schedule)
+
+    async def run_now(self, name: str, *, request_id: str | None = None) -> Receipt:
+        """Start an occurrence at once, also of a paused schedule; its other times stay."""
+        return await self._http.post(path_of("/v1/schedules/{}/run-now", name), Receipt, request_id=request_id)
+
+    async def pause(self, name: str) -> Schedule:
+        """Start no more occurrences until `unpause`."""
+        return await self._http.post(path_of("/v1/schedules/{}/pause", name), Schedule)
+
+    async def unpause(self, name: str) -> Schedule:
+        """Continue a paused schedule with its first time from now on."""
+        return await self._http.post(path_of("/v1/schedules/{}/unpause", name), Schedule)
 
     async def list(self) -> Sequence[Schedule]:
         """All schedules by name."""

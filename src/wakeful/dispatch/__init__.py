@@ -4,7 +4,9 @@ from .answers import answer as answer
 from .answers import resume as resume
 from .background import cancel_task as cancel_task
 from .background import find_task as find_task
+from .background import pause_schedule as pause_schedule
 from .background import put_schedule as put_schedule
+from .background import run_schedule as run_schedule
 from .background import spawn as spawn
 from .background import tasks_of as tasks_of
 from .callers import Caller as Caller
@@ -33,6 +35,7 @@ from .results import NewRun as NewRun
 from .results import RunResult as RunResult
 from .results import item_of as item_of
 from .runs import run_new as run_new
+from .schedules import find_schedule as find_schedule
 from .schedules import remove_schedule as remove_schedule
 from .schedules import schedules as schedules
 from .signals import Signals as Signals

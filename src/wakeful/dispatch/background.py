@@ -13,15 +13,16 @@ from ..tasks import SCHEDULE, Schedule
 from ..tools import ChildRequest
 from ..types.ids import new_id
 from ..types.inbox import InboxItem, InputItem, Request, TaskItem
+from ..types.mail import Receipt
 from ..types.runs import FUNCTION, Identity, Principal, TaskRecord, TaskRef, TaskStatus
 from .control import cancel
 from .dispatcher import Dispatcher
 from .remote_tasks import is_remote
 from .requests import first_item
-from .schedules import schedule_thread, write_schedule
+from .schedules import input_now, schedule_thread, write_paused, write_schedule
 from .task_start import check_name
 
-__all__ = ["cancel_task", "find_task", "put_schedule", "spawn", "tasks_of"]
+__all__ = ["cancel_task", "find_task", "pause_schedule", "put_schedule", "run_schedule", "spawn", "tasks_of"]
 
 
 async def spawn(
@@ -156,8 +157,30 @@ async def cancel_task(dispatch: Dispatcher, task: TaskRecord, reason: str) -> bo
 
 async def put_schedule(dispatch: Dispatcher, schedule: Schedule, request: Request | None = None) -> Schedule:
     """Write a schedule and have the workers look when it is due."""
-    written = await write_schedule(dispatch.activations, schedule, request)
+    return _watched(dispatch, await write_schedule(dispatch.activations, schedule, request))
+
+
+async def pause_schedule(dispatch: Dispatcher, name: str, *, paused: bool) -> Schedule:
+    """Pause or continue a schedule; raises `UnknownSchedule`."""
+    return _watched(dispatch, await write_paused(dispatch.activations, name, paused=paused))
+
+
+def _watched(dispatch: Dispatcher, schedule: Schedule) -> Schedule:
+    """Have the workers look when a schedule is due."""
     dispatch.worker.look()
     if not dispatch.execute:
         dispatch.signals.wake(dispatch.tenant, schedule_thread(schedule.name), SCHEDULE)
-    return written
+    return schedule
+
+
+async def run_schedule(dispatch: Dispatcher, name: str, request: Request | None = None) -> Receipt:
+    """Start an occurrence of a schedule at once; a repeated request starts nothing."""
+    first = await first_item(dispatch.env.store, request)
+    if first is None:
+        dispatch.check_open()
+        await dispatch.check_room()
+        first = await input_now(dispatch.env.store, name, dispatch.env.clock.now(), request)
+        await dispatch.deliver(first)
+        dispatch.wake(first.thread_id, first.agent_id)
+    message_id = first.message.id if isinstance(first, InputItem) else first.id
+    return Receipt(message_id, first.thread_id)

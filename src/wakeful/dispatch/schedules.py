@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, DuplicateRequest, InboxFull, ThreadBusy
+from ..errors import Conflict, DuplicateRequest, InboxFull, ThreadBusy, UnknownSchedule
 from ..stores import Commit, Fence, StateWrite, Store, ThreadView, reused
 from ..tasks import SCHEDULE, Schedule
 from ..types.codec import decode, encode
@@ -23,7 +23,17 @@ from ..types.runs import Identity, NaturalEnd, Outcome, RunRecord, Waiting
 from .activations import ActivationFactory
 from .requests import first_item
 
-__all__ = ["fire_schedule", "is_schedule_due", "remove_schedule", "schedule_thread", "schedules", "write_schedule"]
+__all__ = [
+    "find_schedule",
+    "fire_schedule",
+    "input_now",
+    "is_schedule_due",
+    "remove_schedule",
+    "schedule_thread",
+    "schedules",
+    "write_paused",
+    "write_schedule",
+]
 
 _log = logging.getLogger("wakeful")
 
@@ -54,7 +64,8 @@ async def write_schedule(
 ) -> Schedule:
     """Write a schedule, or replace one of the same name. An equal schedule stays as it is, with its next time.
 
-    A repeated request writes nothing, and returns the present schedule.
+    A schedule that replaces a paused one is paused. A repeated request writes nothing, and returns the present
+    schedule.
     """
     env, thread_id = activations.env, schedule_thread(schedule.name)
     while True:
@@ -73,20 +84,13 @@ async def write_schedule(
             run_id = new_id()
             identity = Identity(run_id, thread_id, SCHEDULE, run_id, parent_thread_id=_PARENT, origin="schedule")
             run = RunRecord(identity=identity, agent_id=SCHEDULE, created_at=now, started_at=now)
-        written = replace(schedule, next_at=schedule.first(now))
+        version = 0 if stored is None else stored.thread.version
         if known is not None and is_equal:
-            written = known
+            written, commit = known, Commit(thread_id, run.identity, version=version, runs=[run])
         else:
-            waiting = Waiting("timer", now, until=written.next_at)
-            run = replace(run, status="waiting", waiting=waiting, updated_at=now)
-        commit = Commit(
-            thread_id,
-            run.identity,
-            version=0 if stored is None else stored.thread.version,
-            runs=[run],
-            state=[] if written is known else [StateWrite(_STATE, encode(schedule))],
-            request=request,
-        )
+            written = replace(schedule, paused=known is not None and known.paused)
+            written, run, commit = _set(written, run, version, now)
+        commit.request = request
         try:
             await activations.write(commit, run)
         except (Conflict, DuplicateRequest):
@@ -99,7 +103,7 @@ def _is_equal(one: Schedule, other: Schedule) -> bool:
     def definition(schedule: Schedule) -> Schedule:
         message = replace(schedule.message, id="", created_at=0)
         at = schedule.at if schedule.delay is None else None
-        return replace(schedule, message=message, at=at, last_at=None, next_at=None)
+        return replace(schedule, message=message, at=at, last_at=None, next_at=None, paused=False)
 
     return encode(definition(one)) == encode(definition(other))
 
@@ -115,6 +119,52 @@ async def schedules(store: Store) -> list[Schedule]:
                 found.append(_read(stored, stored.run))
         before = page[-1].id
     return sorted(found, key=lambda schedule: schedule.name)
+
+
+def _set(schedule: Schedule, run: RunRecord, version: int, now: int) -> tuple[Schedule, RunRecord, Commit]:
+    """A schedule that waits for its first time from now on, with its run and the commit that writes it."""
+    until = None if schedule.paused else schedule.first(now)
+    run = replace(run, status="waiting", waiting=Waiting("timer", now, until=until), updated_at=now)
+    schedule = replace(schedule, next_at=None)
+    state = [StateWrite(_STATE, encode(schedule))]
+    commit = Commit(run.thread_id, run.identity, version=version, runs=[run], state=state)
+    return replace(schedule, next_at=until), run, commit
+
+
+async def find_schedule(store: Store, name: str) -> Schedule:
+    """A schedule; raises `UnknownSchedule`."""
+    return _found(await store.load(schedule_thread(name)), name)[1]
+
+
+def _found(stored: ThreadView | None, name: str) -> tuple[ThreadView, Schedule, RunRecord]:
+    if stored is None or stored.run is None:
+        raise UnknownSchedule(f"no schedule {name!r:.80} in this store, or it has ended; schedules.list() has all")
+    return stored, _read(stored, stored.run), stored.run
+
+
+async def write_paused(activations: ActivationFactory, name: str, *, paused: bool) -> Schedule:
+    """Pause a schedule, or continue it with its first time from now on; raises `UnknownSchedule`."""
+    env = activations.env
+    while True:
+        stored, schedule, run = _found(await env.store.load(schedule_thread(name)), name)
+        if schedule.paused == paused:
+            return schedule
+        changed = replace(schedule, paused=paused)
+        written, run, commit = _set(changed, run, stored.thread.version, env.clock.now())
+        try:
+            await activations.write(commit, run)
+        except Conflict:
+            await asyncio.sleep(CONFLICT_PAUSE)
+            continue
+        return written
+
+
+async def input_now(store: Store, name: str, now: int, request: Request | None) -> InputItem:
+    """The input of an occurrence at once, on a thread of its own unless the schedule names one."""
+    schedule, run_id = await find_schedule(store, name), new_id()
+    request = Request(f"schedule:{name}:{run_id}") if request is None else request
+    item = _input(replace(schedule, thread=schedule.thread or f"{name}-{run_id}"), now, now)
+    return replace(item, id=request.id, digest=request.digest)
 
 
 async def remove_schedule(store: Store, name: str) -> bool:

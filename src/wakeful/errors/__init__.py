@@ -9,6 +9,7 @@
     │   ├── UnknownAgent          no agent has this id
     │   ├── UnknownModel          no model or vendor has this name
     │   ├── UnknownRun            no run has this id
+    │   ├── UnknownSchedule       there is no schedule of this name, or it has ended
     │   ├── UnknownTask           no task has this id
     │   ├── UnknownThread         no thread has this id
     │   ├── UnknownTicket         the run has no such ticket
@@ -172,6 +173,7 @@ from .usage import (
     UnknownMessage,
     UnknownModel,
     UnknownRun,
+    UnknownSchedule,
     UnknownTask,
     UnknownThread,
     UnknownTicket,
@@ -251,6 +253,7 @@ __all__ = [
     "UnknownMessage",
     "UnknownModel",
     "UnknownRun",
+    "UnknownSchedule",
     "UnknownStateKey",
     "UnknownTask",
     "UnknownThread",

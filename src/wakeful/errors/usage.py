@@ -34,6 +34,7 @@ __all__ = [
     "UnknownMessage",
     "UnknownModel",
     "UnknownRun",
+    "UnknownSchedule",
     "UnknownTask",
     "UnknownThread",
     "UnknownTicket",
@@ -170,6 +171,10 @@ class UnknownKey(UsageError):
 
 class UnknownMessage(UsageError):
     """No dead letter has this message id."""
+
+
+class UnknownSchedule(UsageError):
+    """There is no schedule of this name, or it has ended."""
 
 
 class ThreadExists(UsageError):

@@ -8,7 +8,15 @@ from typing import Any, get_args
 
 from ..agents import Agent
 from ..clock import Clock
-from ..dispatch import child_of, put_schedule, remove_schedule, schedules
+from ..dispatch import (
+    child_of,
+    find_schedule,
+    pause_schedule,
+    put_schedule,
+    remove_schedule,
+    run_schedule,
+    schedules,
+)
 from ..errors import InvalidArguments, UsageError
 from ..errors.arguments import checked_methods
 from ..tasks import Cron, Schedule
@@ -16,6 +24,7 @@ from ..tasks.schedule import Missed
 from ..tools import SpawnRequest
 from ..tools.checks import close_on_error, merge_arguments, to_seconds
 from ..types.inbox import Request
+from ..types.mail import Receipt
 from ..types.runs import Principal
 from .arguments import check_instance, check_request_id, check_thread_id, make_message, parse_time
 from .requests import Input, input_for
@@ -58,8 +67,8 @@ class Schedules:
         a `delay`; see `Schedule`.
 
         A schedule stays until it is deleted. Putting an equal one changes nothing, and doesn't restart its
-        `delay`; another one of the same name replaces it. Repeating a `request_id` changes nothing, and returns
-        the present schedule.
+        `delay`; another one of the same name replaces it, and is paused if that one was. Repeating a `request_id`
+        changes nothing, and returns the present schedule.
         """
         scope = self._scope
         repeatable = check_request_id(request_id)
@@ -97,9 +106,36 @@ class Schedules:
             )
         return await put_schedule(scope.dispatch, found, repeatable)
 
+    async def get(self, name: str) -> Schedule:
+        """A schedule with its last and next times; raises `UnknownSchedule`."""
+        _check_name(name)
+        return await find_schedule(self._scope.store, name)
+
     async def list(self) -> Sequence[Schedule]:
         """All schedules by name, with their last and next times."""
         return await schedules(self._scope.store)
+
+    async def run_now(self, name: str, *, request_id: str | Request | None = None) -> Receipt:
+        """Start an occurrence at once, also of a paused schedule; its other times stay.
+
+        The receipt names the thread. Repeating a `request_id` starts nothing. Raises `UnknownSchedule`.
+        """
+        self._scope.bind()
+        _check_name(name)
+        return await run_schedule(self._scope.dispatch, name, check_request_id(request_id))
+
+    async def pause(self, name: str) -> Schedule:
+        """Start no more occurrences until `unpause`; raises `UnknownSchedule`."""
+        return await self._set_paused(name, paused=True)
+
+    async def unpause(self, name: str) -> Schedule:
+        """Continue a paused schedule with its first time from now on. Times in between aren't made up."""
+        return await self._set_paused(name, paused=False)
+
+    async def _set_paused(self, name: str, *, paused: bool) -> Schedule:
+        self._scope.bind()
+        _check_name(name)
+        return await pause_schedule(self._scope.dispatch, name, paused=paused)
 
     async def delete(self, name: str) -> bool:
         """Delete a schedule; runs that it started continue. False if there is none of that name."""

@@ -29,7 +29,7 @@ class Schedule(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
 
     `at` and the `delay` that it was computed from are in milliseconds. `missed` is the policy for occurrences at
     which no process was running: `once` delivers the last of them, `all` each, `skip` none. Each occurrence starts
-    a thread of its own, unless `thread` is set.
+    a thread of its own, unless `thread` is set. A `paused` schedule has no next time.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Schedule(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
     last_at: int | None = None
     next_at: int | None = None
     delay: int | None = None
+    paused: bool = False
 
     @property
     def target(self) -> str:

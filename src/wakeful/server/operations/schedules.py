@@ -7,8 +7,9 @@ from typing import Any
 from ...api.numbers import time_of
 from ...api.operators import PutSchedule
 from ...api.runs import Wanted
-from ...errors import UnknownAgent
+from ...errors import Overloaded, UnknownAgent
 from ...tasks import Schedule
+from ...types.mail import Receipt
 from .call import Call
 from .operation import op
 
@@ -19,6 +20,12 @@ __all__: list[str] = []
 async def list_(call: Call) -> Any:
     """All schedules by name, with their last and next times."""
     return await call.runtime.schedules.list()
+
+
+@op("schedules.get", "GET", "/v1/schedules/{name}", scope="schedules:read", reply=Schedule)
+async def get(call: Call, name: str) -> Any:
+    """A schedule."""
+    return await call.runtime.schedules.get(name)
 
 
 @op(
@@ -50,3 +57,47 @@ async def put(call: Call, name: str, body: PutSchedule) -> Any:
 async def delete(call: Call, name: str) -> Any:
     """Delete a schedule; runs that it started continue."""
     return Wanted(changed=await call.runtime.schedules.delete(name))
+
+
+@op(
+    "schedules.run_now",
+    "POST",
+    "/v1/schedules/{name}/run-now",
+    scope="schedules:write",
+    reply=Receipt,
+    statuses=(202,),
+    errors=(Overloaded,),
+    repeatable=True,
+)
+async def run_now(call: Call, name: str) -> Any:
+    """Start an occurrence at once, also of a paused schedule; its other times stay."""
+    agent = (await call.runtime.schedules.get(name)).agent_id
+    if not call.caller.may("schedules:write", agent):
+        raise call.refused(f"schedules:write:{agent}")
+    return await call.runtime.schedules.run_now(name, request_id=call.request_id)
+
+
+@op(
+    "schedules.pause",
+    "POST",
+    "/v1/schedules/{name}/pause",
+    scope="schedules:write",
+    reply=Schedule,
+    repeatable=True,
+)
+async def pause(call: Call, name: str) -> Any:
+    """Start no more occurrences until the schedule is continued."""
+    return await call.runtime.schedules.pause(name)
+
+
+@op(
+    "schedules.unpause",
+    "POST",
+    "/v1/schedules/{name}/unpause",
+    scope="schedules:write",
+    reply=Schedule,
+    repeatable=True,
+)
+async def unpause(call: Call, name: str) -> Any:
+    """Continue a paused schedule with its first time from now on."""
+    return await call.runtime.schedules.unpause(name)
