@@ -66,4 +66,3 @@ class OpenFiles:
             return frames > 0 and os.path.getsize(self._names[1]) == 0
         except (OSError, sqlite3.Error):
             return True
-
