@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_process import Process
 from msgspec.structs import replace
 from typer.testing import Result
 
@@ -58,3 +59,22 @@ def test_dead_letter_is_put_back_once(wakeful: Wakeful, store: str) -> None:
     again = wakeful("workers", "revive", store, "bad")
     assert (again.exit_code, "isn't dead" in again.stderr) == (2, True)
     assert wakeful("workers", "dispatches", store, "--dead").stdout == "no dispatches\n"
+
+
+@pytest.mark.parametrize("words", [["worker"], ["serve", "--port", "0"]], ids=["worker", "serve"])
+def test_process_says_what_it_recovered(start: Callable[..., Process], tmp_path: Path, words: list[str]) -> None:
+    path = tmp_path / "app.db"
+
+    async def claim_and_end() -> None:
+        made = SqliteStore(path)
+        arrived = InputItem(id="i", thread_id="t", message=user_message("go"), agent_id="ended")
+        await made.commit(Commit("t", inbox=[arrived]))
+        lease = made.keep("ended-worker")
+        assert (await made.claim("ended-worker", agents=["ended"], limit=1)).claimed
+        await lease.close()
+        await made.close()
+
+    asyncio.run(claim_and_end())
+    verb, *options = words
+    process = start(verb, "sample:runtime", *options, "--store", str(path))
+    process.read_until("recovered 1 thread of workers that ended: 't' (ended)\n")

@@ -201,6 +201,7 @@ async def recovered(store: Any, **arguments: Any) -> tuple[Any, Office, list[str
 
 
 async def test_dead_letter_tool_lists_by_default(place: Place) -> None:
+    """The model is told the type of the last error; its text is for operators."""
     told, _, ids, dead = await recovered(place())
     assert (told["action"], told["count"], dead) == ("list", 2, ids)
     assert told["messages"][0] == {
@@ -208,7 +209,7 @@ async def test_dead_letter_tool_lists_by_default(place: Place) -> None:
         "to": "mail:0",
         "message": "message 0",
         "attempts": 1,
-        "error": "ConnectionError: nobody there",
+        "error": "ConnectionError",
     }
 
 

@@ -264,4 +264,5 @@ def _log_takeovers(claims: Claims) -> None:
     if found:
         shown = ", ".join([f"{one.thread_id!r} ({one.agent_id})" for one in found[:SHOWN_TAKEOVERS]])
         more = f" and {len(found) - SHOWN_TAKEOVERS} more" if len(found) > SHOWN_TAKEOVERS else ""
-        _log.info("recovered %d threads of workers that ended: %s%s", len(found), shown, more)
+        count = "1 thread" if len(found) == 1 else f"{len(found)} threads"
+        _log.info("recovered %s of workers that ended: %s%s", count, shown, more)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..clock import Clock, Timer
-from ..errors import ConfigurationError, Conflict, InboxFull, StoreError, WakefulError, explain
+from ..errors import ConfigurationError, Conflict, InboxFull, StoreError, explain
 from ..errors.arguments import Checked
 from ..stores import Commit, Relay, Store
 from ..types.inbox import InboxItem
@@ -101,7 +101,7 @@ async def attempt(
                 await put_relay(store, replace(relay, owner=None, until=0))
             raise
         except Exception as error:
-            why = "it took too long" if isinstance(error, TimeoutError) else _why(error)
+            why = "it took too long" if isinstance(error, TimeoutError) else explain(error)
             # A full inbox will have room again, so the relay isn't given up for it.
             after = delivery.after(relay, why, clock.now(), final=not isinstance(error, InboxFull))
             if after.status == "dead":
@@ -111,10 +111,6 @@ async def attempt(
         return await put_relay(store, done)
     except Conflict:
         return None
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, WakefulError) else explain(error)
 
 
 class Courier:

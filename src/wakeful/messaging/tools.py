@@ -173,5 +173,5 @@ def _shown(one: DeadLetter) -> dict[str, Any]:
         "to": one.to,
         "message": one.text[:2000],
         "attempts": one.attempts,
-        "error": one.error,
+        "error": one.error.partition(": ")[0],  # The text of an exception is for operators.
     }
