@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from sockets import serve_app, serve_in_thread
 
+from sockets import serve_app, serve_in_thread
 from wakeful import (
     Agent,
     ClientTool,

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from sockets import serve_in_thread
 
+from sockets import serve_in_thread
 from wakeful import Agent, Runtime, ScriptedModel, call, tool
 from wakeful.server import app
 

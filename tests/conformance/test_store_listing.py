@@ -270,3 +270,21 @@ async def test_counts_equal_number_of_records(open_store: StoreFactory) -> None:
             "tickets": 1,
             "dispatches": 1,
         }
+
+
+async def test_marks_differ_after_each_change_that_lists_show(open_store: StoreFactory) -> None:
+    async with open_store() as store:
+        assert list(await store.marks()) == []
+        writer = Writer(store)
+        await writer.begin()
+        first = {(mark.kind, mark.id): mark.text for mark in await store.marks()}
+        assert set(first) == {("run", "r1"), ("thread", "t1")}
+        await writer.write(message(), tickets=[ticket("k1")])
+        second = {(mark.kind, mark.id): mark.text for mark in await store.marks()}
+        assert set(second) == {*first, ("ticket", "k1")}
+        assert second["thread", "t1"] != first["thread", "t1"]
+        assert second["run", "r1"] == first["run", "r1"]
+        await writer.release(runs=[record(status="done")], tickets=[ticket("k1", status="answered")])
+        third = {(mark.kind, mark.id): mark.text for mark in await store.marks()}
+        assert set(third) == set(first)
+        assert third["run", "r1"] != second["run", "r1"]

@@ -15,7 +15,7 @@ __all__ = ["BodyLimit", "ServerLimits"]
 
 class ServerLimits(Struct, metaclass=Checked, frozen=True, kw_only=True):
     """Limits of a server: bytes of a request body, parts of a message, entries of a page, messages of a task's
-    history, open streams, and push configurations of a task."""
+    history, open streams, push configurations of a task, and the period in which watch feeds look for changes."""
 
     body_bytes: int = 2 * 1024 * 1024
     parts: int = 100
@@ -23,6 +23,7 @@ class ServerLimits(Struct, metaclass=Checked, frozen=True, kw_only=True):
     history: int = 100
     streams: int = 1000
     push_configs: int = 10
+    watch_seconds: float = 1.0
 
 
 class BodyLimit:

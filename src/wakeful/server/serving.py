@@ -16,6 +16,7 @@ from ..stores import Records
 from ..types.ids import new_id, now_ms
 from ..types.records import AuditEntry
 from .limits import ServerLimits
+from .watch import Watch
 from .webhooks import Webhooks
 
 __all__ = ["Serving", "TooManyStreams"]
@@ -61,6 +62,7 @@ class Serving:
         self.messages = messages
         self.hosts = hosts
         self.origins = origins
+        self.watch = Watch(limits.watch_seconds)
         self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._streams = 0

@@ -15,6 +15,7 @@ from .memory import MemoryStore as MemoryStore
 from .overview import COUNTED as COUNTED
 from .overview import Backlog as Backlog
 from .overview import DeadSeen as DeadSeen
+from .overview import Mark as Mark
 from .overview import Overview as Overview
 from .overview import QueueSeen as QueueSeen
 from .overview import RunSeen as RunSeen

@@ -12,6 +12,7 @@ __all__ = [
     "COUNTED",
     "Backlog",
     "DeadSeen",
+    "Mark",
     "Overview",
     "QueueSeen",
     "RunSeen",
@@ -24,6 +25,14 @@ __all__ = [
 
 # The most rows that are counted, so that a million waiting runs cost what a thousand do.
 COUNTED = 1000
+
+
+class Mark(Struct, frozen=True):
+    """A resource, and a text that differs after each change of it that lists show."""
+
+    kind: Literal["run", "thread", "ticket"]
+    id: str
+    text: str
 
 
 class WorkerSeen(Struct, frozen=True, kw_only=True):

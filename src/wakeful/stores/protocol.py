@@ -12,6 +12,7 @@ from ..types.messages import Message
 from ..types.records import ApiKey, Record
 from ..types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket, TicketStatus
+from .overview import Mark
 from .records import (
     LEASE_MS,
     ChildPolicy,
@@ -219,6 +220,13 @@ class Store(Protocol):
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
         `principal` is the id of the principal of the input that made them.
+        """
+        ...
+
+    async def marks(self, *, limit: int = 200) -> Sequence[Mark]:
+        """The marks of open runs with their threads, of open tickets, and of the newest runs and threads.
+
+        At most `limit` of each; a bounded cost without payloads.
         """
         ...
 

@@ -8,13 +8,13 @@ from starlette.routing import BaseRoute
 
 from ...identity import PUBLIC
 from ..serving import Serving
-from . import agents, document, identity, mail, runs, schedules, tasks, threads, tickets, workers
+from . import agents, document, identity, mail, runs, schedules, tasks, threads, tickets, watch, workers
 from .operation import OPERATIONS, Operation, op
 from .routes import ApiRoute, group_by_path
 
 __all__ = ["MODULES", "OPERATIONS", "Operation", "op", "public_paths", "routes"]
 
-MODULES = (document, agents, runs, threads, tickets, mail, tasks, schedules, workers, identity)
+MODULES = (document, agents, runs, threads, tickets, mail, tasks, schedules, workers, watch, identity)
 
 
 def routes(serving: Serving) -> Sequence[BaseRoute]:

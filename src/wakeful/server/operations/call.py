@@ -110,6 +110,10 @@ class Call:
         await self.audit("denied", resource.kind, resource.id, action)
         raise self.refused(action, verdict.reason if isinstance(verdict, Deny) else "")
 
+    async def permits(self, action: str, resource: Resource) -> bool:
+        """Whether the caller may do an action on a resource."""
+        return await self._verdict(action, resource) is None
+
     async def _verdict(self, action: str, resource: Resource) -> Verdict | None:
         """Why an action is refused; None if it is allowed."""
         if not self.caller.may(action, resource.agent):

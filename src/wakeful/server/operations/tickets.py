@@ -29,7 +29,7 @@ from .call import Call, Reply
 from .operation import op
 from .runs import settle
 
-__all__ = ["ticket_of"]
+__all__ = ["is_visible", "ticket_of"]
 
 COUNTED = 1000
 
@@ -41,7 +41,7 @@ async def list_(call: Call, query: ListTickets) -> Any:
         query.run, thread=query.thread, status=query.status, after=position_of(query), limit=query.limit + 1
     )
     page = page_of(query, found, "id")
-    shown = [each for each in page.items if await _is_visible(call, each) and _is_wanted(call, each, query)]
+    shown = [each for each in page.items if await is_visible(call, each) and _is_wanted(call, each, query)]
     return Page(tuple(shown), page.next)
 
 
@@ -49,7 +49,7 @@ async def list_(call: Call, query: ListTickets) -> Any:
 async def count(call: Call, query: ListTickets) -> Any:
     """Count tickets by the filters of `tickets.list`, up to 1,000."""
     found = await call.runtime.tickets.list(query.run, thread=query.thread, status=query.status, limit=COUNTED + 1)
-    shown = [each for each in found if await _is_visible(call, each) and _is_wanted(call, each, query)]
+    shown = [each for each in found if await is_visible(call, each) and _is_wanted(call, each, query)]
     return Count(count=min(len(shown), COUNTED), more=len(found) > COUNTED)
 
 
@@ -167,12 +167,12 @@ async def comment(call: Call, ticket: str, body: CommentTicket) -> Any:
 async def ticket_of(call: Call, ticket: str) -> Ticket:
     """A ticket that the caller may see; raises `UnknownTicket`."""
     found = await call.find(lambda: call.runtime.tickets.get(ticket), "ticket", ticket)
-    if not await _is_visible(call, found):
+    if not await is_visible(call, found):
         await call.require(Resource("ticket", found.id, found.requester), "tickets:read")
     return found
 
 
-async def _is_visible(call: Call, ticket: Ticket) -> bool:
+async def is_visible(call: Call, ticket: Ticket) -> bool:
     """Whether the caller may see a ticket: as its requester, as one who may answer it, or as an operator."""
     principal = call.caller.principal
     if principal is None or ticket.requester == principal.id or is_candidate(ticket, principal):

@@ -15,6 +15,7 @@ from ...types.records import ApiKey, Record
 from ...types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
 from ...types.tickets import Decision, Ticket, TicketStatus
 from ..conditions import checked_tenant, principal_of, record_kind, record_time
+from ..overview import Mark
 from ..records import Chunk, ThreadRecord, ThreadView
 from ..relays import Relay, RelayStatus, wanted
 from ..usage import UsageKey, UsageRow, usage_rows
@@ -324,6 +325,23 @@ class MemoryReads:
             if is_theirs and thread.head.parent is None and (last is None or thread.head.no < last.head.no):
                 found.append(self._record(thread))
         return found
+
+    async def marks(self, *, limit: int = 200) -> Sequence[Mark]:
+        """The marks of open runs with their threads, of open tickets, and of the newest runs and threads."""
+        runs = await self.runs(limit=limit)
+        for status in ("running", "waiting"):
+            runs += await self.runs(status=status, limit=limit)
+        threads = {one.id: one for one in await self.threads(limit=limit)}
+        threads |= {run.thread_id: self._record(self._threads[run.thread_id]) for run in runs}
+        tickets = await self.tickets(status="open")
+        return [
+            *{Mark("run", run.id, f"{run.status} {run.stage} {run.steps}") for run in runs},
+            *[Mark("ticket", ticket.id, ticket.assignee or "") for ticket in tickets[-limit:]],
+            *[
+                Mark("thread", one.id, f"{one.version} {one.inbox_head} {one.head} {one.updated_at}")
+                for one in threads.values()
+            ],
+        ]
 
     async def counts(self) -> Mapping[str, int]:
         """How many there are: threads, messages, runs by status, open tickets, dispatches."""

@@ -12,6 +12,7 @@ from ..overview import (
     COUNTED,
     Backlog,
     DeadSeen,
+    Mark,
     Overview,
     QueueSeen,
     RunSeen,
@@ -107,14 +108,50 @@ WHERE d.tenant = ? AND d.dead_at IS NOT NULL ORDER BY d.dead_at DESC LIMIT ?
 """
 
 
+_MARKED = "id, status, step, acting, thread"
+_THREAD = "t.version, t.inbox_head, t.head, t.updated_at"
+RUN_MARKS = f"""
+SELECT r.id, r.status, r.step, r.acting, t.id, {_THREAD} FROM (
+    SELECT * FROM (SELECT {_MARKED} FROM runs WHERE tenant = ? ORDER BY id DESC LIMIT ?) AS a
+    UNION SELECT * FROM
+        (SELECT {_MARKED} FROM runs WHERE tenant = ? AND status = 'running' ORDER BY id DESC LIMIT ?) AS b
+    UNION SELECT * FROM
+        (SELECT {_MARKED} FROM runs WHERE tenant = ? AND status = 'waiting' ORDER BY id DESC LIMIT ?) AS c
+) AS r JOIN threads t ON t.no = r.thread
+"""
+
+THREAD_MARKS = f"""
+SELECT t.id, {_THREAD} FROM threads t WHERE t.tenant = ? AND t.parent IS NULL
+ORDER BY t.created_at DESC, t.no DESC LIMIT ?
+"""
+
+TICKET_MARKS = """
+SELECT id, assignee FROM tickets WHERE tenant = ? AND status = 'open' ORDER BY id DESC LIMIT ?
+"""
+
+
 class SqlOverview(SqlBase):
-    """The overview queries of a database. A store in memory has none: no other process could ask."""
+    """Marks, and the overview of a database. A store in memory has no overview: no other process could ask."""
 
     async def tickets(
         self, run_id: str | None = None, *, status: TicketStatus | None = None, limit: int | None = None
     ) -> Sequence[Ticket]:
         """Tickets, oldest first."""
         raise NotImplementedError
+
+    async def marks(self, *, limit: int = 200) -> Sequence[Mark]:
+        """The marks of open runs with their threads, of open tickets, and of the newest runs and threads."""
+        given = (self._tenant, limit)
+        threads: dict[str, Mark] = {}
+        found: list[Mark] = []
+        for run_id, status, step, acting, thread_id, *state in await self._query(RUN_MARKS, *given * 3):
+            found.append(Mark("run", run_id, f"{status} {step} {acting}"))
+            threads[thread_id] = Mark("thread", thread_id, repr(state))
+        for thread_id, *state in await self._query(THREAD_MARKS, *given):
+            threads[thread_id] = Mark("thread", thread_id, repr(state))
+        tickets = await self._query(TICKET_MARKS, *given)
+        found += [Mark("ticket", ticket_id, assignee or "") for ticket_id, assignee in tickets]
+        return [*found, *threads.values()]
 
     async def overview(self, *, limit: int = 50) -> Overview:
         """The overview, with at most `limit` rows of each kind."""
