@@ -15,16 +15,11 @@ from .heads import IDLE_WAKES, DispatchRow, Facts, Head, ItemRow, RunRow
 from .records import Commit, Committed
 from .writes import Delivery, Guard, LeaseWrite, RunWrite, Writes
 
-__all__ = ["change"]
+__all__ = ["Changes"]
 
 
-def change(facts: Facts, commit: Commit, run_ids: Iterable[str], now: int) -> Writes:
-    """Work out what an accepted commit writes. `run_ids` are the runs that its rows refer to."""
-    return _Changes(facts, commit, run_ids, now).write()
-
-
-class _Changes:
-    """The changes of an accepted commit, while they are worked out."""
+class Changes:
+    """The changes of an accepted commit, while they are worked out. `run_ids` are the runs of its rows."""
 
     def __init__(self, facts: Facts, commit: Commit, run_ids: Iterable[str], now: int) -> None:
         self.facts = facts
@@ -184,8 +179,11 @@ class _Changes:
     def run_numbers(self) -> dict[str, int]:
         if not self.has_changes:
             return {}
-        found = {run_id: self.find_run(run_id) for run_id in self.run_ids}
-        return {run_id: 0 if row is None else row.no for run_id, row in found.items()}
+        numbers: dict[str, int] = {}
+        for run_id in self.run_ids:
+            row = self.find_run(run_id)
+            numbers[run_id] = 0 if row is None else row.no
+        return numbers
 
     def deliver(self, home: Head) -> Head:
         """Put items into inboxes, and make dispatches of the threads that they wake."""

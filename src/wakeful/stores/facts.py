@@ -25,9 +25,14 @@ def recipients_of(commit: Commit) -> list[str]:
 
 def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedFacts | None:
     """The facts that a commit needs and `facts` lacks; None if there are enough. See `runs_of`."""
-    threads = tuple([name for name in recipients_of(commit) if _lacks_head(facts, commit, name)])
+    threads: tuple[str, ...] = ()
+    for thread_id in recipients_of(commit):
+        if _lacks_head(facts, commit, thread_id):
+            threads = (*threads, thread_id)
     home = facts.heads.get(commit.thread_id)
-    items = _missing_items(facts, commit, home)
+    items: tuple[str, ...] = ()
+    if commit.inbox or commit.request is not None or commit.pending or commit.seen:
+        items = _missing_items(facts, commit, home)
     runs = _missing_runs(facts, run_ids, home)
     relays: tuple[str, ...] = ()
     if commit.relays:
@@ -43,8 +48,6 @@ def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedF
 
 def _missing_items(facts: Facts, commit: Commit, home: Head | None) -> tuple[str, ...]:
     """Ids that have to be new, of items that are sent and of the request, and items that are changed or taken."""
-    if not (commit.inbox or commit.request is not None or commit.pending or commit.seen):
-        return ()
     wanted = [item.id for item in commit.inbox]
     if commit.request is not None:
         wanted.append(commit.request.id)
@@ -63,8 +66,10 @@ def _missing_runs(facts: Facts, run_ids: Iterable[str], home: Head | None) -> tu
     """Runs whose row is needed. A thread without a row has no runs."""
     if home is not None and not home.no:
         return ()
-    open_id = None if home is None or home.open_run is None else home.open_run.id
-    return tuple([run_id for run_id in run_ids if run_id != open_id and run_id not in facts.runs])
+    missing = set(run_ids).difference(facts.runs)
+    if home is not None and home.open_run is not None:
+        missing.discard(home.open_run.id)
+    return tuple(missing)
 
 
 def _lacks_head(facts: Facts, commit: Commit, thread_id: str) -> bool:
@@ -81,7 +86,9 @@ def _lacks_head(facts: Facts, commit: Commit, thread_id: str) -> bool:
 
 def runs_of(commit: Commit) -> set[str]:
     """The ids of the runs that a commit's rows refer to."""
-    runs = {record.identity.run_id for record in commit.runs}
+    runs = set[str]()
+    for record in commit.runs:
+        runs.add(record.identity.run_id)
     if commit.log:
         if commit.identity is not None:
             runs.add(commit.identity.run_id)
@@ -131,6 +138,9 @@ def advance(facts: Facts, writes: Writes) -> Facts:
         leases = {**leases, writes.lease.worker_id: writes.lease.until}
     if commit.relays:
         relays = {**relays, **{relay.id: relay.revision for relay in commit.relays}}
+    runs = dict(facts.runs)
+    for run in writes.runs:
+        runs[run.row.id] = run.row
     records = facts.records
     if commit.records is not None:
         gone = {record_key(record): None for record in commit.records.removed}
@@ -142,7 +152,7 @@ def advance(facts: Facts, writes: Writes) -> Facts:
     return Facts(
         {**facts.heads, **writes.heads},
         items,
-        {**facts.runs, **{run.row.id: run.row for run in writes.runs}},
+        runs,
         relays,
         records,
         alive,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..errors import Conflict, DuplicateRequest, InboxMoved, RequestReused, StaleFence, StoreError
 from ..types.base import Data
 from ..types.records import AuditEntry, Record
-from .changes import change
+from .changes import Changes
 from .conditions import no_room, not_idle, record_key, record_kind, refuse_reuse, room_for, writes
 from .facts import missing_facts, runs_of
 from .heads import FOREIGN, Facts, Head, NeedFacts, RecordRow
@@ -39,7 +39,7 @@ def decide(facts: Facts, commit: Commit, now: int) -> Writes | Refusal | NeedFac
     error = _refuse(facts, commit)
     if error is not None:
         return Refusal(error)
-    return change(facts, commit, run_ids, now)
+    return Changes(facts, commit, run_ids, now).write()
 
 
 def _refuse(facts: Facts, commit: Commit) -> StoreError | RequestReused | None:

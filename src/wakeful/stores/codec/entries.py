@@ -51,9 +51,9 @@ class Entry(Struct, gc=False):
     agent: str
     at: int
     ref: int | None
-    payload: bytes
+    payload: bytearray
     size: int = 1
-    more: bytes | None = None
+    more: bytearray | None = None
 
 
 # An event of the same run that follows in a row: its kind or the kind's number, its time after the first entry,

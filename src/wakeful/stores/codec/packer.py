@@ -54,7 +54,7 @@ class _Parts(Struct):
 
 
 class Packer:
-    """Packs and unpacks payloads."""
+    """Packs and unpacks payloads. Packed ones are bytearrays, which both drivers bind without an adapter."""
 
     def __init__(self, codec: Codec | None = None) -> None:
         ways = [getattr(codec, name, None) for name in ("encode", "decode")]
@@ -74,28 +74,28 @@ class Packer:
         self._reported.add(problem)
         return True
 
-    def pack(self, data: bytes, blobs: dict[str, bytes]) -> bytes:
+    def pack(self, data: bytes, blobs: dict[str, bytes]) -> bytearray:
         """Encode a payload. A large one goes into `blobs`, and the payload refers to it."""
         if len(data) > BLOB_BYTES:
-            return _REFERS + self._code(encode(_Reference(self._put(data, blobs))))
-        return data if self._codec is None else self._code(data)
+            return bytearray(_REFERS + self._code(encode(_Reference(self._put(data, blobs)))))
+        return bytearray(data if self._codec is None else self._code(data))
 
-    def pack_whole(self, data: bytes) -> bytes:
+    def pack_whole(self, data: bytes) -> bytearray:
         """Encode a payload that belongs to no thread, and so has no blobs."""
-        return self._code(data)
+        return bytearray(self._code(data))
 
-    def pack_message(self, message: Message, blobs: dict[str, bytes]) -> bytes:
+    def pack_message(self, message: Message, blobs: dict[str, bytes]) -> bytearray:
         """Encode a message without its time, which is a column. Large parts go into `blobs`."""
         message = replace(message, created_at=0)
         data = encode(message)
         if len(data) <= BLOB_BYTES:
-            return data if self._codec is None else self._code(data)
+            return bytearray(data if self._codec is None else self._code(data))
         parts: list[Any] = []
         for part in message.content:
             small = len(body := encode(part)) <= BLOB_BYTES
             parts.append(part if small else _Reference(self._put(body, blobs)))
         whole = msgspec.json.decode(encode(replace(message, content=())))
-        return _REFERS + self._code(encode({**whole, "content": parts}))
+        return bytearray(_REFERS + self._code(encode({**whole, "content": parts})))
 
     def _put(self, data: bytes, blobs: dict[str, bytes]) -> str:
         from hashlib import sha256  # OpenSSL is slow to import, and rarely needed.

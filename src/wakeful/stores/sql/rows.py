@@ -1,12 +1,10 @@
-"""The writes of a commit as rows, by operation: the same for SQLite and Postgres.
-
-Payloads are bytearrays, which both drivers bind without an adapter.
-"""
+"""The writes of a commit as rows, by operation: the same for SQLite and Postgres."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -38,14 +36,14 @@ def group_rows(
     runs: dict[int, _RunColumns] = {}
     abouts: dict[str, _About] = {}
     records: dict[RecordKey, _RecordChange] = {}
+    touched: dict[str, None] = {}
     for writes in group.writes:
-        encoder = _Encoder(tenant, packer, writes, rows, runs)
-        encoder.encode()
-        about = encoder.encode_about()
+        about = _Encoder(tenant, packer, writes, rows, runs).encode()
         if about is not None:
             abouts[writes.commit.thread_id] = about
         if writes.commit.records is not None:
             _merge_records(writes.commit.records, records)
+        touched.update(dict.fromkeys(writes.heads))
     for run in runs.values():
         _put_run(run, rows)
     for change in records.values():
@@ -54,7 +52,6 @@ def group_rows(
         _merge_upserts(rows)
     home = group.writes[0].commit.thread_id
     now = group.writes[0].now
-    touched = dict.fromkeys([thread_id for writes in group.writes for thread_id in writes.heads])
     for thread_id in touched:
         about = abouts.get(thread_id, _NO_ABOUT)
         noted = commit_id if thread_id == home else None
@@ -101,13 +98,12 @@ class _Encoder:
         self.rows = rows
         self.runs = runs
         self.blobs: dict[str, bytes] = {}
+        self.pack = partial(packer.pack, blobs=self.blobs)
         self.head = writes.heads.get(self.commit.thread_id)
         self.thread = 0 if self.head is None else self.head.no
 
-    def pack(self, data: bytes) -> bytearray:
-        return bytearray(self.packer.pack(data, self.blobs))
-
-    def encode(self) -> None:
+    def encode(self) -> _About | None:
+        """Encode all of it. Returns title and metadata as columns of the thread."""
         writes, commit = self.writes, self.commit
         if writes.deliveries:
             self.put_deliveries()
@@ -122,10 +118,7 @@ class _Encoder:
             self.rows["item_changed"].append(row)
         if writes.lease is not None:
             self.rows["lease"].append((writes.lease.worker_id, writes.now, writes.lease.until))
-
-    def encode_about(self) -> _About | None:
-        """Title and metadata as columns of the thread, and the blobs of the whole commit."""
-        about, found = self.commit.about, None
+        about, found = commit.about, None
         if about is not None:
             found = (about.title, None if about.metadata is None else self.pack(encode(about.metadata)))
         if self.blobs:
@@ -139,7 +132,7 @@ class _Encoder:
         for delivery in self.writes.deliveries:
             item, blobs = delivery.item, dict[str, bytes]()
             thread = self.writes.heads[item.thread_id].no
-            payload = bytearray(self.packer.pack(encode(item), blobs))
+            payload = self.packer.pack(encode(item), blobs)
             own = (item.kind, item.wake, delivery.position, item.run_id, "pending", None)
             more = (item.priority, item.at, item.agent_id, payload, item.digest)
             self.rows["item_new"].append((self.tenant, item.id, thread, *own, *more))
@@ -152,9 +145,8 @@ class _Encoder:
         numbers, base = writes.run_numbers, writes.base
         for entry in entries:
             ref = None if entry.ref is None else base + entry.ref
-            more = None if entry.more is None else bytearray(entry.more)
             own = (self.thread, base + entry.number, entry.kind, numbers.get(entry.run_id, 0))
-            rows["log"].append((*own, entry.agent, entry.at, ref, bytearray(entry.payload), entry.size, more))
+            rows["log"].append((*own, entry.agent, entry.at, ref, entry.payload, entry.size, entry.more))
         if writes.drops_chunks:
             rows["chunks_drop"].append((self.thread,))
         if commit.calls:
@@ -282,7 +274,7 @@ def _merge_records(records: Records, changes: dict[RecordKey, _RecordChange]) ->
 def _put_record(tenant: str, packer: Packer, change: _RecordChange, rows: Rows) -> None:
     record, key = change.record, (tenant, *record_key(change.record))
     if not change.is_removed:
-        row = (*key, record_time(record), record.revision, bytearray(packer.pack_whole(encode(record))))
+        row = (*key, record_time(record), record.revision, packer.pack_whole(encode(record)))
         if change.is_new:
             rows["record_new"].append((*row, record.digest))
         else:

@@ -53,14 +53,10 @@ class HeadCache:
         version = self._execute("PRAGMA data_version").fetchone()[0]
         if self._seen != (version, self._db.total_changes):
             self.clear()
-            self._seen = (version, -1)
+            self._seen = (version, self._db.total_changes)
             rows: list[tuple[str, int]] = self._execute("SELECT name, seq FROM sqlite_sequence").fetchall()
             last = dict(rows)
             self._next_thread, self._next_run = last.get("threads", 0) + 1, last.get("runs", 0) + 1
-
-    def settle(self) -> None:
-        """Note how far the connection's own writes went, which the cache knows of. Inside the transaction."""
-        self._seen = (self._seen[0], self._db.total_changes)
 
     def clear(self) -> None:
         """Drop the cache, as after a rollback."""
@@ -73,9 +69,8 @@ class HeadCache:
         self._cursor.close()
 
     def facts_for(self, tenant: str, commit: Commit) -> Facts:
-        """The facts about a commit that are cached."""
-        head = self._heads.get((tenant, commit.thread_id))
-        heads = {} if head is None else {commit.thread_id: head}
+        """The facts that most commits need."""
+        heads = {commit.thread_id: self._head(tenant, commit.thread_id)}
         return Facts(heads, leases=self._leases, next_thread=self._next_thread, next_run=self._next_run)
 
     def load(self, tenant: str, facts: Facts, needs: NeedFacts) -> Facts:
@@ -99,7 +94,7 @@ class HeadCache:
         )
 
     def keep(self, tenant: str, group: GroupWrites) -> None:
-        """Cache the heads that a group left."""
+        """Cache the heads that a group left. Inside the transaction, after its statements."""
         if len(self._heads) > MAX_HEADS:
             self._heads.clear()
         for writes in group.writes:
@@ -108,6 +103,7 @@ class HeadCache:
             if writes.lease is not None:
                 self._leases[writes.lease.worker_id] = writes.lease.until
         self._next_thread, self._next_run = group.facts.next_thread, group.facts.next_run
+        self._seen = (self._seen[0], self._db.total_changes)
 
     def _row(self, sql: str, tenant: str, row_id: str, kind: Callable[..., Any]) -> Any:
         row = self._execute(sql, (tenant, row_id)).fetchone()

@@ -26,11 +26,8 @@ class OpenFiles:
         # The others are there from the first transaction on.
         self._opened: list[os.stat_result | None] = [path.stat() if path.exists() else None, None, None]
 
-    def find_loss(self) -> str | None:
-        """Say which of them was deleted, replaced or truncated; None if they are as SQLite left them.
-
-        Outside of transactions.
-        """
+    def check(self) -> None:
+        """Raise `StoreLost` if one of them was deleted, replaced or truncated. Outside of transactions."""
         for index, name in enumerate(self._names):
             opened = self._opened[index]
             try:
@@ -39,21 +36,12 @@ class OpenFiles:
                 found = None
             if opened is not None:
                 if found is None:
-                    return f"{name} was deleted or moved"
+                    raise _lost(f"{name} was deleted or moved")
                 if found.st_ino != opened.st_ino or found.st_dev != opened.st_dev:
-                    return f"{name} was replaced"
+                    raise _lost(f"{name} was replaced")
                 if found.st_size < opened.st_size and self._is_truncated(index, opened.st_size):
-                    return f"{name} was truncated"
+                    raise _lost(f"{name} was truncated")
             self._opened[index] = found
-        return None
-
-    def check(self) -> None:
-        """Raise `StoreLost` if one of them was deleted, replaced or truncated. Outside of transactions."""
-        if (loss := self.find_loss()) is not None:
-            raise StoreLost(
-                f"{loss} while it was open; what is written here is lost: stop this process, put the file or a "
-                "backup back, and start again"
-            )
 
     def _is_truncated(self, index: int, size: int) -> bool:
         """Whether a file that is smaller now was cut off, and not made smaller by VACUUM or a checkpoint."""
@@ -66,3 +54,10 @@ class OpenFiles:
             return frames > 0 and os.path.getsize(self._names[1]) == 0
         except (OSError, sqlite3.Error):
             return True
+
+
+def _lost(loss: str) -> StoreLost:
+    return StoreLost(
+        f"{loss} while it was open; what is written here is lost: stop this process, put the file or a backup "
+        "back, and start again"
+    )

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+from ...errors import StoreLost
 from .file import CHECKPOINT_PAGES, is_busy
 from .presence import OpenFiles
 
@@ -40,11 +41,10 @@ class Transactions:
 
     def begin_now(self) -> bool:
         """Begin a transaction, unless another process has the file locked, or it is lost: `begin` says so."""
-        if self._files.find_loss() is not None:
-            return False
         try:
+            self._files.check()
             self.cursor.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
+        except (StoreLost, sqlite3.OperationalError):
             return False
         return True
 

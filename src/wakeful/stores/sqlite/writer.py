@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from ..heads import NeedFacts
 from ..jobs import Job, JobThread, Promise, hand_back, settled
 from ..records import Commit, Committed
 from ..rules import Refusal
-from ..sql.operations import SQLITE, Rows
+from ..sql.operations import SQLITE
 from ..sql.rows import group_rows
 from ..writes import number_items
 from .file import explained
@@ -82,7 +81,7 @@ class Writer:
         self._begun: list[CommitJob] | None = None
         # Commits that wait, and the event loop that will write them. Both are guarded by `_queue_lock`.
         self._queue_lock = threading.Lock()
-        self._queue: deque[CommitJob] = deque()
+        self._queue: list[CommitJob] = []
         self._flushing: asyncio.AbstractEventLoop | None = None
         self._loop_transactions = 0
         self._last_thread = ("", "")
@@ -153,7 +152,7 @@ class Writer:
             self._refuse_waiting()
             return
         with self._queue_lock:
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
+            batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
             if not batch:
                 self._flushing = None
                 return
@@ -227,7 +226,6 @@ class Writer:
             now = now_ms()
             for job in batch:
                 self.put(job, now)
-            self._heads.settle()
         except BaseException as error:
             self._roll_back()
             if len(batch) > 1 and not isinstance(error, sqlite3.OperationalError):
@@ -239,11 +237,18 @@ class Writer:
 
     def put(self, job: CommitJob, now: int) -> None:
         """Decide on a commit and execute its statements. A refusal is the job's error, and executes none."""
+        heads, commit = self._heads, job.commit
         try:
-            group, rows = self._decide(job, now)
+            facts = heads.facts_for(job.tenant, commit)
+            while isinstance(group := decide_group(facts, commit, now), NeedFacts):
+                facts = heads.load(job.tenant, facts, group)
+            if isinstance(group, Refusal):
+                job.error = group.error
+                return
+            rows = group_rows(job.tenant, job.packer, facts, group)
         except sqlite3.Error:
             raise
-        except BaseException as error:  # Of a refusal, or whatever a codec raises.
+        except BaseException as error:  # Whatever a codec raises.
             job.error = error
             return
         cursor = self._transactions.cursor
@@ -252,16 +257,8 @@ class Writer:
                 cursor.execute(SQLITE[name], found[0])
             else:
                 cursor.executemany(SQLITE[name], found)
-        self._heads.keep(job.tenant, group)
+        heads.keep(job.tenant, group)
         job.group = group
-
-    def _decide(self, job: CommitJob, now: int) -> tuple[GroupWrites, Rows]:
-        facts = self._heads.facts_for(job.tenant, job.commit)
-        while isinstance(found := decide_group(facts, job.commit, now), NeedFacts):
-            facts = self._heads.load(job.tenant, facts, found)
-        if isinstance(found, Refusal):
-            raise found.error
-        return found, group_rows(job.tenant, job.packer, facts, found)
 
     def _end(self, batch: list[CommitJob], loop: asyncio.AbstractEventLoop | None) -> None:
         """Tell the writers of a batch, and write what was added meanwhile. `loop` is the running loop, if any."""
@@ -283,7 +280,7 @@ class Writer:
             following.call_soon(self._flush, following)
         elif not _call_soon(following, following.call_soon, self._flush, following):
             with self._queue_lock:
-                self._queue.popleft()  # Its event loop was closed: nobody waits for it.
+                self._queue.pop(0)  # Its event loop was closed: nobody waits for it.
             self._end([], loop)
 
     # -- transactions --------------------------------------------------------------------------------------------
@@ -358,8 +355,7 @@ class Writer:
     def _refuse_waiting(self) -> None:
         """Refuse the commits that wait: the store was closed."""
         with self._queue_lock:
-            batch = [*self._queue]
-            self._queue.clear()
+            batch, self._queue = self._queue, []
         for job in batch:
             job.error = self.closed_error()
         if batch:
