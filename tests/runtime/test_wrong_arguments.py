@@ -17,6 +17,9 @@ from wakeful.models.google import GoogleModel
 from wakeful.models.openai import OpenAIModel
 
 
+SCRIPTED = Agent("a", model=ScriptedModel([]))
+
+
 @pytest.mark.parametrize(
     ("make", "wrong", "meant"),
     [
@@ -104,9 +107,9 @@ async def test_unknown_keyword_of_verb_is_named(verb: str, wrong: str, meant: st
         (lambda **given: Agent("a", **given), "system_prompt", "'instructions'"),
         (lambda **given: Agent("a", **given), "max_turns", "Agent(limits=Limits(steps=...))"),
         (lambda **given: Agent("a", **given), "deps_type", "Runtime(deps=...)"),
-        (lambda **given: Runtime([Agent("a")], **given), "checkpointer", "'store'"),
-        (lambda **given: Runtime([Agent("a")]).run_sync("a", "hi", **given), "deps", "Runtime(deps=...)"),
-        (lambda **given: Runtime([Agent("a")]).run_sync("a", "hi", **given), "output_type", "Agent(output=...)"),
+        (lambda **given: Runtime([SCRIPTED], **given), "checkpointer", "'store'"),
+        (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "deps", "Runtime(deps=...)"),
+        (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "output_type", "Agent(output=...)"),
     ],
 )
 def test_keyword_of_other_frameworks_is_translated(make: Callable[..., Any], wrong: str, meant: str) -> None:
