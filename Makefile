@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo test test-all crash chaos lint bench dist clean
+.PHONY: demo console test test-all crash chaos lint bench dist clean
 
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
@@ -18,6 +18,10 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## the main job, on the embedded default, with no key and no service
 	@$(PY) -m examples.demo
+
+console: $(READY) ## the web console, with npm; its build goes into every wheel
+	$(PY) tools/openapi.py > console/openapi.json
+	cd console && npm ci --no-audit --no-fund --loglevel=error && npm run --silent generate && npm run --silent check && npm run --silent build
 
 lint: $(READY) ## ruff, pyright strict on src, the layers, names and docstrings
 	$(PY) -m ruff check .
@@ -41,7 +45,7 @@ chaos: $(READY) ## four workers, Postgres and NATS, killed, paused and restarted
 bench: $(READY) ## what we claim about speed, against floors and peers; writes bench.json
 	$(PY) -m benchmarks --json bench.json
 
-dist: $(READY) ## wheel and sdist in dist/, and a smoke test of the wheel in a clean environment
+dist: console ## wheel and sdist in dist/, and a smoke test of the wheel in a clean environment
 	rm -rf dist
 	$(PY) -m build --outdir dist
 	$(PY) tools/smoke_dist.py dist

@@ -26,6 +26,8 @@ runtime = Runtime([Agent("assistant", model=model, tools=[weather])], store="smo
 print(runtime.run_sync("assistant", "Weather in Paris?").text)
 """
 
+CONSOLE = "wakeful/server/console/assets/index.html"
+
 
 def only(folder: Path, pattern: str) -> Path:
     """Return the one file that matches a pattern, or exit."""
@@ -36,14 +38,15 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """Check that type information and data files are in the wheel, and the sources in the sdist."""
+    """Check that type information, data files and the console are in the wheel, and the sources in the sdist."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    needed = {"wakeful/__init__.py", "wakeful/py.typed", "wakeful/models/shared/facts.json"}
+    needed = {"wakeful/__init__.py", "wakeful/py.typed", "wakeful/models/shared/facts.json", CONSOLE}
     if missing := needed - names:
         sys.exit(f"{wheel.name} lacks {', '.join(sorted(missing))}")
     with tarfile.open(sdist) as archive:
-        if not any(name.endswith("/src/wakeful/__init__.py") for name in archive.getnames()):
-            sys.exit(f"{sdist.name} lacks the sources")
+        for needed in ("/src/wakeful/__init__.py", f"/src/{CONSOLE}"):
+            if not any(name.endswith(needed) for name in archive.getnames()):
+                sys.exit(f"{sdist.name} lacks {needed}")
 
 
 def run(*command: str, cwd: str) -> str:

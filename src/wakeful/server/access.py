@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import NotAllowed, NotAuthenticated
 from ..identity import LOCAL, Caller, authenticate
 from ..types.ids import now_ms
+from .console import is_console_path
 from .problems import error_response, problem_of, problem_response
 from .serving import Serving
 
@@ -122,7 +123,7 @@ class AccessMiddleware:
 
     def _is_public(self, scope: Scope) -> bool:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        return scope["method"] in ("GET", "HEAD") and path in self._public
+        return scope["method"] in ("GET", "HEAD") and (path in self._public or is_console_path(path))
 
 
 def is_loopback(host: str) -> bool:

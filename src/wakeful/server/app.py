@@ -15,7 +15,7 @@ from ..agents import Agent
 from ..errors import ConfigurationError
 from ..identity import Authenticator, Authorize, owners_only
 from ..runtime import TenantRuntime
-from . import a2a, health, operations
+from . import a2a, console, health, operations
 from .access import AccessMiddleware
 from .limits import BodyLimit, ServerLimits
 from .problems import handle_error
@@ -39,7 +39,7 @@ def app(
     origins: Sequence[str] = (),
 ) -> Starlette:
     """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
-    `/v1`, and A2A.
+    `/v1`, the web console under `/console/`, and A2A.
 
     `auth` are the authenticators to ask in turn. Without one every caller holds every right, and the server
     answers for loopback names only, unless `hosts` lists others, or `*` for any. `authorize` decides what a caller
@@ -78,7 +78,7 @@ def app(
         Middleware(AccessMiddleware, serving=serving, public=public),
         Middleware(BodyLimit, body_bytes=serving.limits.body_bytes),
     ]
-    routes = [*health.routes(serving), *operations.routes(serving), *a2a.routes(serving)]
+    routes = [*health.routes(serving), *operations.routes(serving), *console.routes(), *a2a.routes(serving)]
     handlers: dict[Any, Any] = {HTTPException: handle_error, Exception: handle_error}
     return Starlette(routes=routes, middleware=middleware, lifespan=open_runtime, exception_handlers=handlers)
 

@@ -1,0 +1,39 @@
+/** The pages. To add one, write a component in this folder and a line here. */
+import type { Component } from "svelte";
+import { route, match } from "../lib/router.svelte";
+import { session } from "../lib/session.svelte";
+
+/** What a page is given: the parameters of its path. */
+export interface PageProps {
+  params: Record<string, string>;
+}
+
+export interface PageEntry {
+  /** The path below the console's base; `:name` is a parameter. */
+  path: string;
+  title: string;
+  /** The scope without which the page isn't offered. */
+  scope: string;
+  /** Whether the menu has it. */
+  inMenu?: boolean;
+  load: () => Promise<{ default: Component<PageProps> }>;
+}
+
+export const PAGES: readonly PageEntry[] = [
+  { path: "/", title: "Inbox", scope: "tickets:read", inMenu: true, load: () => import("./Inbox.svelte") },
+  { path: "/components", title: "Components", scope: "public", load: () => import("./Components.svelte") },
+];
+
+/** The pages of the menu that the caller may see. */
+export function menu(): PageEntry[] {
+  return PAGES.filter((page) => page.inMenu && session.has(page.scope));
+}
+
+/** The page of the present path, with its parameters. */
+export function present(): { page: PageEntry; params: Record<string, string> } | null {
+  for (const page of PAGES) {
+    const params = match(page.path, route.path);
+    if (params) return { page, params };
+  }
+  return null;
+}
