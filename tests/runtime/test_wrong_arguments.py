@@ -16,7 +16,6 @@ from wakeful.models.compatible import CompatibleModel
 from wakeful.models.google import GoogleModel
 from wakeful.models.openai import OpenAIModel
 
-
 SCRIPTED = Agent("a", model=ScriptedModel([]))
 
 
