@@ -174,6 +174,7 @@ def item_of(new: NewRun, policy: InputPolicy) -> InputItem:
         options=new.options,
         run_id=new.run_id,
         seed=new.seed,
+        history=new.history,
         priority=new.priority,
         at=new.at,
         digest="" if new.request is None else new.request.digest,

@@ -15,6 +15,7 @@ from ..stores import Retention, UsageKey
 from ..tools import ClientTool
 from ..tools.checks import LATEST, to_milliseconds, to_seconds
 from ..types.content import clean_text
+from ..types.ids import new_id
 from ..types.inbox import Request
 from ..types.messages import Message, Producer, parse_input, user_message
 from ..types.requests import ModelSettings, settings_problems
@@ -28,6 +29,7 @@ __all__ = [
     "check_client_tools",
     "check_count",
     "check_decision",
+    "check_history",
     "check_id",
     "check_ids",
     "check_instance",
@@ -259,6 +261,14 @@ def make_message(
         principal_id = None if principal is None else principal.id
         producer = Producer(principal_id=principal_id, message_id=message_id, digest=message_digest)
     return user_message(parse_input(input), producer=producer)
+
+
+def check_history(given: Any) -> tuple[Message, ...]:
+    """Check the messages that a thread begins with, and give them ids of their own."""
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Message) for one in cast(Any, given)):
+        raise InvalidInput(f"history is a list of Message, oldest first, not {given!r:.80}")
+    messages = cast(Sequence[Message], given)
+    return tuple([Message(new_id(), m.role, m.content, m.created_at, None, m.visibility) for m in messages])
 
 
 # An offset in the log, and optionally the attempt and the offset within the answer that is streamed after it.

@@ -13,10 +13,12 @@ from ..tools import ClientTool
 from ..types.content import Content
 from ..types.ids import new_id
 from ..types.inbox import Request
+from ..types.messages import Message
 from ..types.requests import ModelSettings
 from ..types.runs import Principal, RunOptions
 from .arguments import (
     check_client_tools,
+    check_history,
     check_instance,
     check_request_id,
     check_settings,
@@ -50,6 +52,7 @@ def new_run(
     request_id: str | Request | None = None,
     message_id: str | None = None,
     message_digest: str | None = None,
+    history: Sequence[Message] = (),
 ) -> NewRun:
     """Check a request for a run, and assign it an id; without a thread, the thread's id is that of the run."""
     agent_id = agent.id if isinstance(agent, Agent) else agent
@@ -77,6 +80,7 @@ def new_run(
         options=options,
         seed=_initial_state(registry, state) if state else {},
         request=None if request_id is None else check_request_id(request_id),
+        history=check_history(history) if history else (),
     )
 
 

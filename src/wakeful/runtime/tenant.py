@@ -23,7 +23,7 @@ from ..dispatch import (
     run_new,
     send,
 )
-from ..errors import UsageError
+from ..errors import ThreadExists, UsageError
 from ..errors.arguments import checked_methods, refuse_unknown_options
 from ..state import AnyKey
 from ..stores import Store, UsageKey, UsageRow
@@ -34,6 +34,7 @@ from ..types.generics import RunOutput
 from ..types.ids import new_id
 from ..types.inbox import InboxItem, InputItem, InputPolicy, Request
 from ..types.mail import Receipt
+from ..types.messages import Message
 from ..types.requests import ModelSettings
 from ..types.runs import PRIORITY, Author, Principal
 from ..types.tickets import Decision
@@ -156,6 +157,7 @@ class TenantRuntime:
         request_id: str | Request | None = None,
         message_id: str | None = None,
         message_digest: str | None = None,
+        history: Sequence[Message] = (),
         delay: float | None = None,
         at: datetime | None = None,
         priority: int = PRIORITY,
@@ -164,7 +166,8 @@ class TenantRuntime:
 
         With a `delay` in seconds or a time `at` it starts then, in a process that serves the store. Workers claim
         runs of a lower `priority` (0 to 255) first. `message_id` is the sender's own id of the message, and
-        `message_digest` a hash of it: both are kept in the message's `producer`.
+        `message_digest` a hash of it: both are kept in the message's `producer`. A new thread may begin with a
+        `history`, the messages of a conversation that was held elsewhere; raises `ThreadExists` for another one.
         """
         scope, dispatch = self._scope, self._scope.dispatch
         scope.bind()
@@ -180,12 +183,15 @@ class TenantRuntime:
             request_id,
             message_id,
             message_digest,
+            history,
         )
         if delay is not None or at is not None or priority != PRIORITY:
             new = replace(new, at=parse_time(delay, at, scope.env.clock.now()), priority=check_priority(priority))
         first = await first_item(scope.store, new.request)
         if first is not None and first.status != "pending":
             return _handle(scope, new, first)
+        if history and thread is not None and await scope.store.thread(thread) is not None:
+            raise ThreadExists(f"thread {thread!r} exists, so it can't begin with a history; leave `history` out")
         run_id = new.run_id
         if new.at is None:
             run_id = await _begin(scope, new, fresh=thread is None)

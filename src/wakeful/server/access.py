@@ -32,13 +32,14 @@ class AccessMiddleware:
 
     Without authentication only requests to loopback names are answered, so that a web page can't reach the server
     by a name of its own that resolves to this machine. A request with a foreign `Origin` is refused unless it is
-    one of `origins`.
+    one of `origins`. Below the prefixes in `checked` operations check the rights that they need.
     """
 
-    def __init__(self, app: ASGIApp, serving: Serving, public: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, serving: Serving, public: Collection[str], checked: Collection[str]) -> None:
         self._app = app
         self._serving = serving
         self._public = frozenset(public)
+        self._checked = tuple([f"{prefix}/" for prefix in checked])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on with its caller."""
@@ -83,9 +84,9 @@ class AccessMiddleware:
         return found
 
     def _check_protocol(self, scope: Scope, caller: Caller) -> NotAllowed | None:
-        """Why a caller may not use a path outside the HTTP API; None if it may."""
+        """Why a caller may not use a path without operations; None if it may."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path.startswith("/v1"):
+        if path.startswith(self._checked):
             return None  # Operations check their own scopes.
         needed = "cluster:read" if path == "/metrics" else "runs:create"
         own = self._serving.runtime.store.tenant_name

@@ -15,10 +15,11 @@ from ..agents import Agent
 from ..errors import ConfigurationError
 from ..identity import Authenticator, Authorize, owners_only
 from ..runtime import TenantRuntime
-from . import a2a, console, health, operations
+from . import console, health, operations
 from .access import AccessMiddleware
 from .limits import BodyLimit, ServerLimits
 from .problems import handle_error
+from .protocols import PROTOCOLS, ErrorShapes, load_protocols
 from .serving import Serving
 from .webhooks import Webhooks
 
@@ -37,9 +38,10 @@ def app(
     messages: Sequence[str] = (),
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
+    protocols: Sequence[str] = PROTOCOLS,
 ) -> Starlette:
     """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
-    `/v1`, the web console under `/console/`, and A2A.
+    `/v1`, the web console under `/console/`, and the `protocols`, each under its prefix.
 
     `auth` are the authenticators to ask in turn. Without one every caller holds every right, and the server
     answers for loopback names only, unless `hosts` lists others, or `*` for any. `authorize` decides what a caller
@@ -73,12 +75,19 @@ def app(
         async with serving.open():
             yield
 
-    public = a2a.public_paths(serving) | health.PROBES | operations.public_paths()
+    served = load_protocols(protocols)
+    public = health.PROBES | operations.public_paths()
+    public = public.union(*[protocol.public_paths(serving) for protocol in served])
+    shapes = {protocol.PREFIX: protocol.error_body for protocol in served if hasattr(protocol, "PREFIX")}
     middleware = [
-        Middleware(AccessMiddleware, serving=serving, public=public),
+        Middleware(ErrorShapes, shapes=shapes),
+        Middleware(AccessMiddleware, serving=serving, public=public, checked=["/v1", *shapes]),
         Middleware(BodyLimit, body_bytes=serving.limits.body_bytes),
     ]
-    routes = [*health.routes(serving), *operations.routes(serving), *console.routes(), *a2a.routes(serving)]
+    routes = [*health.routes(serving), *operations.routes(serving), *console.routes()]
+    # A2A is the last: a single agent is at the root, too.
+    for protocol in sorted(served, key=lambda one: not hasattr(one, "PREFIX")):
+        routes += protocol.routes(serving)
     handlers: dict[Any, Any] = {HTTPException: handle_error, Exception: handle_error}
     return Starlette(routes=routes, middleware=middleware, lifespan=open_runtime, exception_handlers=handlers)
 

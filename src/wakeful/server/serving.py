@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +22,9 @@ from .webhooks import Webhooks
 __all__ = ["Serving", "TooManyStreams"]
 
 T = TypeVar("T")
+
+# How often the store is asked for what detached work has to store.
+LOOK_SECONDS = 0.02
 
 _log = logging.getLogger("wakeful.server")
 
@@ -122,6 +125,17 @@ class Serving:
             return await asyncio.shield(task)
         finally:
             self.log_errors(task)
+
+    async def detach_until(
+        self, work: Coroutine[Any, Any, T], is_there: Callable[[], Awaitable[bool]]
+    ) -> asyncio.Task[T]:
+        """Detach work and wait until it is done, or what it has to store is there."""
+        task = self.detach(work)
+        while not task.done() and not await is_there():
+            await asyncio.wait({task}, timeout=LOOK_SECONDS)
+        if not task.done():
+            self.log_errors(task)
+        return task
 
     def log_errors(self, task: asyncio.Task[Any]) -> None:
         """Log the error of detached work that nobody awaits any more."""

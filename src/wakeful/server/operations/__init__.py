@@ -9,17 +9,31 @@ from starlette.routing import BaseRoute
 from ...identity import PUBLIC
 from ..serving import Serving
 from . import agents, document, identity, mail, runs, schedules, tasks, threads, tickets, watch, workers
-from .operation import OPERATIONS, Operation, op
-from .routes import ApiRoute, group_by_path
+from .call import Call, Reply
+from .operation import OPERATIONS, Operation, Stream, op
+from .routes import ApiRoute, encode, routes_of
 
-__all__ = ["MODULES", "OPERATIONS", "Operation", "op", "public_paths", "routes"]
+__all__ = [
+    "MODULES",
+    "OPERATIONS",
+    "ApiRoute",
+    "Call",
+    "Operation",
+    "Reply",
+    "Stream",
+    "encode",
+    "op",
+    "public_paths",
+    "routes",
+    "routes_of",
+]
 
 MODULES = (document, agents, runs, threads, tickets, mail, tasks, schedules, workers, watch, identity)
 
 
 def routes(serving: Serving) -> Sequence[BaseRoute]:
     """Make a route for each path."""
-    return [ApiRoute(serving, path, found) for path, found in group_by_path().items()]
+    return routes_of(serving, OPERATIONS)
 
 
 def public_paths() -> frozenset[str]:

@@ -71,17 +71,19 @@ def op(
     repeatable: bool = False,
     versioned: bool = False,
     content_type: str = "application/json",
+    table: dict[str, Operation] = OPERATIONS,
 ) -> Callable[[Handler], Handler]:
     """Declare an operation, which replies with a value of the type `reply`, or with 204 if that is None.
 
     Its handler takes the `Call`, the path's parameters, and a `body` and a `query` if it has those; annotations
-    give their types. Raises `ConfigurationError` for a scope that doesn't exist.
+    give their types. `table` is the table of a protocol's operations, by default that of the HTTP API. Raises
+    `ConfigurationError` for a scope that doesn't exist.
     """
     if scope != PUBLIC and scope not in SCOPES:
         raise ConfigurationError(
             f"operation {name} has the scope {scope!r}, which isn't in SCOPES; declare it there"
         )
-    if name in OPERATIONS:
+    if name in table:
         raise ConfigurationError(f"two operations are called {name}")
 
     def declare(handler: Handler) -> Handler:
@@ -109,7 +111,7 @@ def op(
             raise ConfigurationError(
                 f"operation {name} takes {sorted(taken)}, but its path has {found.parameters}"
             )
-        OPERATIONS[name] = found
+        table[name] = found
         return handler
 
     return declare

@@ -20,9 +20,9 @@ from ..problems import error_response, problem_of, problem_response
 from ..serving import Serving
 from ..sse import EventStream
 from .call import Call, Reply
-from .operation import OPERATIONS, Operation
+from .operation import Operation
 
-__all__ = ["ApiRoute", "InvalidQuery", "encode"]
+__all__ = ["ApiRoute", "InvalidQuery", "encode", "routes_of"]
 
 
 class InvalidQuery(msgspec.ValidationError):
@@ -138,9 +138,9 @@ def _dump(value: Any) -> Any:
 encode = msgspec.json.Encoder(enc_hook=_dump).encode
 
 
-def group_by_path() -> dict[str, dict[str, Operation]]:
-    """The operations of each path by method."""
-    found: dict[str, dict[str, Operation]] = {}
-    for operation in OPERATIONS.values():
-        found.setdefault(operation.path, {})[operation.method] = operation
-    return found
+def routes_of(serving: Serving, table: Mapping[str, Operation]) -> list[BaseRoute]:
+    """Make a route for each path of a table of operations."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in table.values():
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [ApiRoute(serving, path, found) for path, found in by_path.items()]

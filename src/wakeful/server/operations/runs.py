@@ -44,9 +44,6 @@ from .call import Call, Reply
 from .operation import Stream, op
 from .threads import check_thread
 
-# How often the store is asked whether decisions are there while their run continues.
-ACCEPT_SECONDS = 0.02
-
 __all__ = ["resource_of", "run_of"]
 
 
@@ -309,12 +306,9 @@ async def _accepted(call: Call, run: str, work: Any, decision_id: str) -> Any:
         if made is not None and made.request_digest == request.digest:
             work.close()
             return Reply(await call.runtime.runs.result(run), 202, idempotency_replayed="true")
-    task = call.serving.detach(work)
-    while not task.done() and not await store.has_id(decision_id):
-        await asyncio.wait({task}, timeout=ACCEPT_SECONDS)
+    task = await call.serving.detach_until(work, lambda: store.has_id(decision_id))
     if task.done():
         return Reply(task.result(), 200)
-    call.serving.log_errors(task)
     return Reply(await call.runtime.runs.result(run), 202)
 
 

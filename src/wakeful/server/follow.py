@@ -1,0 +1,171 @@
+"""Follow a run for a protocol: its events up to its end or its next question, and the text of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..dispatch import RunResult
+from ..errors import UnknownRun
+from ..types.events import AnyEvent, MessageAdded, RunFinish, StreamReset, TextDelta
+from ..types.ids import now_ms
+from ..types.runs import RunRecord
+from ..types.tickets import Decision, Ticket
+from .operations import Call
+from .operations.tickets import ticket_of
+
+__all__ = ["AnswerText", "Followed", "Rewritten", "Settled", "answer_tickets", "follow", "start_of"]
+
+
+class Followed(Struct, frozen=True):
+    """A run to follow: its ids, the position in its thread's log to read from, and the time of the first event to
+    show, in ms."""
+
+    run_id: str
+    thread_id: str
+    after: str = "0"
+    since: int = 0
+
+
+class Settled(Struct, frozen=True):
+    """The end of a followed run: its last event, and the tickets that it asked for then, of the runs below it too.
+
+    `result` is that of a run that is done.
+    """
+
+    finish: RunFinish
+    tickets: tuple[Ticket, ...] = ()
+    result: RunResult[Any] | None = None
+
+
+async def follow(call: Call, run: Followed, *, live: bool = True) -> AsyncGenerator[AnyEvent | Settled]:
+    """The events of a run and of the runs below it, and `Settled` once it is done or asks.
+
+    A run that waits for time, tasks or its turn is followed on. A part of the log gives the same end whenever it
+    is read. Without `live` it ends with the log.
+    """
+    source = call.runtime.events(run.thread_id, after=run.after, follow=live)
+    async with aclosing(cast(AsyncGenerator[AnyEvent], source)) as events:
+        async for event in events:
+            if event.run.root_run_id != run.run_id or event.at < run.since:
+                continue
+            yield event
+            if isinstance(event, RunFinish) and event.run.run_id == run.run_id:
+                settled = await _settled(call, event)
+                if settled is not None:
+                    yield settled
+                    return
+
+
+async def _settled(call: Call, finish: RunFinish) -> Settled | None:
+    """The end of a run at this event; None if it continues without an answer."""
+    runtime, run_id = call.runtime, finish.run.run_id
+    if finish.status == "done":
+        return Settled(finish, result=await runtime.runs.result(run_id))
+    made = [ticket for ticket in await runtime.tickets.list(run_id) if ticket.created_at <= finish.at]
+    asked = [ticket for ticket in made if not await _was_closed(call, ticket, finish.at)]
+    return Settled(finish, tuple(asked)) if asked else None
+
+
+async def _was_closed(call: Call, ticket: Ticket, at: int) -> bool:
+    """Whether a ticket was answered at a time. One that was closed without an answer counts as open before."""
+    if ticket.status == "open":
+        return False
+    made = await call.runtime.tickets.decisions(ticket.id)
+    return any(each.at <= at and each.not_taken is None and each.verdict in ("approve", "deny") for each in made)
+
+
+async def start_of(call: Call, run_id: str, thread: str) -> Followed:
+    """A run to follow from its first event on; it may wait for its turn."""
+    try:
+        record = await call.runtime.runs.get(run_id)
+    except UnknownRun:
+        found = await call.runtime.store.thread(thread)
+        return Followed(run_id, thread, str(0 if found is None else found.head))
+    return Followed(run_id, record.thread_id, str(max(record.first_seq - 1, 0)))
+
+
+# -- tickets ---------------------------------------------------------------------------------------------------
+
+
+async def answer_tickets(call: Call, decisions: Sequence[Decision], message: Any = None) -> Followed:
+    """Answer tickets of one tree of runs; its root run is followed from there on.
+
+    Returns once the decisions are stored. A repeated decision has no effect: the run is followed from the first
+    one on. `decisions` have ids made of their contents.
+    """
+    runtime = call.runtime
+    tickets = [await ticket_of(call, decision.ticket_id) for decision in decisions]
+    root = await _root_of(call, tickets[0])
+    start = await start_of(call, root.id, root.thread_id)
+    made = {done.id: done.at for ticket in tickets for done in await runtime.tickets.decisions(ticket.id)}
+    now = now_ms()
+    fresh = [replace(decision, at=now) for decision in decisions if decision.id not in made]
+    if not fresh:
+        return replace(start, since=min(made[decision.id] for decision in decisions))
+    work = runtime.resume(root.id, *fresh, message=message, principal=call.author, check=False)
+    task = await call.serving.detach_until(work, lambda: runtime.store.has_id(fresh[0].id))
+    if task.done():
+        task.result()
+    return replace(start, since=now)
+
+
+async def _root_of(call: Call, ticket: Ticket) -> RunRecord:
+    run = await call.runtime.runs.get(ticket.run_id)
+    root = run.identity.root_run_id
+    return run if root == run.id else await call.runtime.runs.get(root)
+
+
+# -- text ------------------------------------------------------------------------------------------------------
+
+
+class Rewritten(Exception):
+    """An answer began again with another text than the reader was sent."""
+
+
+class AnswerText:
+    """The text of answers as one reader has been sent it, whether it came as deltas or as a message.
+
+    A stream that starts an answer again continues silently as far as the text is the same.
+    """
+
+    def __init__(self) -> None:
+        self.message_id: str = ""
+        self._attempt = ""
+        self._sent = ""
+
+    def apply(self, event: AnyEvent) -> str:
+        """The text that an event adds; raises `Rewritten` if what was sent is no longer a part of the answer."""
+        match event:
+            case TextDelta():
+                self._enter(event.message_id)
+                if event.offset > len(self._attempt):
+                    return ""  # The message has what is missing.
+                self._attempt = self._attempt[: event.offset] + event.delta
+                return self._extend(self._attempt)
+            case StreamReset():
+                self._attempt = ""
+                return ""
+            case MessageAdded(message=message) if message.role == "assistant" and message.producer is not None:
+                self._enter(message.id)
+                if not message.text.startswith(self._sent):
+                    raise Rewritten
+                return self._extend(message.text)
+            case _:
+                return ""
+
+    def _enter(self, message_id: str) -> None:
+        if message_id != self.message_id:
+            self.message_id, self._attempt, self._sent = message_id, "", ""
+
+    def _extend(self, text: str) -> str:
+        if self._sent.startswith(text):
+            return ""
+        if not text.startswith(self._sent):
+            raise Rewritten
+        new, self._sent = text[len(self._sent) :], text
+        return new
