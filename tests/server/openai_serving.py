@@ -44,14 +44,16 @@ def ask(name: str, *orders: str) -> Any:
 
 
 @asynccontextmanager
-async def serve_openai(runtime: Runtime, principal: str | None = None) -> AsyncIterator[AsyncOpenAI]:
+async def serve_openai(
+    runtime: Runtime, principal: str | None = None, **options: Any
+) -> AsyncIterator[AsyncOpenAI]:
     """Serve a runtime; yields a client of it, with an API key of the principal if one is named."""
     auth, key = (), "none"
     if principal is not None:
         auth = ApiKeys(runtime.store)
         _, key = await create_key(runtime.store, principal, principal=principal, scopes=["user"])
     async with (
-        serve_app(app(runtime, auth=auth)) as url,
+        serve_app(app(runtime, auth=auth, **options)) as url,
         AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=key, max_retries=0) as client,
     ):
         yield client

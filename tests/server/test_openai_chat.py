@@ -8,7 +8,8 @@ import openai
 import pytest
 from openai_serving import SHOW, bot, serve_openai
 
-from wakeful import call
+from wakeful import ConfigurationError, call
+from wakeful.server import app
 from wakeful.types.content import Image
 
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -209,3 +210,12 @@ async def test_failed_run_is_an_error() -> None:
         stream = await client.chat.completions.create(model="bot", messages=HI, stream=True)
         with pytest.raises(openai.APIError, match="the run failed"):
             await contents(stream)
+
+
+async def test_protocol_that_is_not_served_has_no_paths() -> None:
+    runtime = bot(["Hello"])
+    async with serve_openai(runtime, protocols=["a2a"]) as client:
+        with pytest.raises(openai.NotFoundError):
+            await client.models.list()
+    with pytest.raises(ConfigurationError, match="no protocol 'soap'; there are a2a, openai"):
+        app(runtime, protocols=["soap"])

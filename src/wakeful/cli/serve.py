@@ -32,6 +32,10 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for one that is free.")] = 8000,
     agents: Annotated[str, typer.Option(metavar="A,B", help="The agents to serve; all by default.")] = "",
+    protocols: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="The protocols beside the HTTP API, such as a2a,openai; all by default."),
+    ] = "",
     token_env: Annotated[
         list[str] | None,
         typer.Option(metavar="[WHO=]NAME", help="A variable that holds a bearer token, and whose it is."),
@@ -74,7 +78,7 @@ def serve(
     store: StoreUrl = None,
     bus: BusUrl = None,
 ) -> None:
-    """Serve agents over HTTP (/v1) and A2A, until SIGTERM or ctrl-C.
+    """Serve agents over HTTP (/v1) and other protocols, until SIGTERM or ctrl-C.
 
     Without --keys, a token or an issuer it listens on loopback only, unless
     --no-auth says that everybody may call. When it is stopped, runs are handed
@@ -96,7 +100,7 @@ def serve(
         if bus or concurrency is not None or not workers:
             runtime = as_worker(runtime, bus, None, concurrency, execute=workers)
         webhooks = server.Webhooks(allow_private=private_webhooks)
-        names = [name.strip() for name in agents.split(",") if name.strip()] or None
+        names = _names(agents)
         served = server.app(
             runtime,
             agents=names,
@@ -106,8 +110,14 @@ def serve(
             # Who said --no-auth lets everybody in, by any name of the server.
             hosts=["*"] if no_auth else (),
             origins=allow_origin or (),
+            protocols=_names(protocols),
         )
         _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, tls=tls)
+
+
+def _names(given: str) -> list[str] | None:
+    """Names separated by commas; None if there are none."""
+    return [name.strip() for name in given.split(",") if name.strip()] or None
 
 
 def _server() -> Any:

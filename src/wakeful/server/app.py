@@ -38,10 +38,10 @@ def app(
     messages: Sequence[str] = (),
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
-    protocols: Sequence[str] = PROTOCOLS,
+    protocols: Sequence[str] | None = None,
 ) -> Starlette:
     """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
-    `/v1`, the web console under `/console/`, and the `protocols`, each under its prefix.
+    `/v1`, the web console under `/console/`, and the `protocols`, by default all of them, each under its prefix.
 
     `auth` are the authenticators to ask in turn. Without one every caller holds every right, and the server
     answers for loopback names only, unless `hosts` lists others, or `*` for any. `authorize` decides what a caller
@@ -75,7 +75,7 @@ def app(
         async with serving.open():
             yield
 
-    served = load_protocols(protocols)
+    served = load_protocols(PROTOCOLS if protocols is None else protocols)
     public = health.PROBES | operations.public_paths()
     public = public.union(*[protocol.public_paths(serving) for protocol in served])
     shapes = {protocol.PREFIX: protocol.error_body for protocol in served if hasattr(protocol, "PREFIX")}
