@@ -88,7 +88,7 @@ def pieces_of(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
         given = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", text[:5], text[5:])]
         return {**block, "input": {}}, given
     if kind == "compaction":
-        return {"type": kind, "content": None}, [{"type": "compaction_delta", "content": block["content"]}]
+        return {"type": kind, "content": None}, [{"type": "compaction_delta", "content": block.get("content")}]
     return block, []
 
 
@@ -384,6 +384,16 @@ async def test_message_that_ends_without_a_reason_is_complete() -> None:
     ]
     found = await heard(MODEL, sent(events))
     assert (found.texts, found.stop) == (["S", "o"], "end_turn")
+
+
+async def test_content_of_the_message_start_is_read() -> None:
+    """After a call that code made, the API starts with the results so far and the next call."""
+    found = result("code_execution", {"type": "code_execution_result", "stdout": "1"})
+    call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": 1}}
+    start = {"type": "message_start", "message": message(found, call, stop="tool_use")}
+    said = await heard(MODEL, sent([start, {"type": "message_stop"}]))
+    assert (said.calls, said.stop) == ([("look", {"at": 1})], "tool_use")
+    assert [part.result for part in said.parts] == [found["content"]]
 
 
 async def test_empty_stream_is_broken() -> None:

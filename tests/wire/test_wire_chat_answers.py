@@ -253,6 +253,29 @@ async def test_list_content_keeps_media_references_and_unknowns() -> None:
     assert unknown == Unknown("hologram", {"type": "hologram", "data": "?"})
 
 
+@pytest.mark.parametrize(
+    "logprobs",
+    [0.0, {"tokens": ["Hi"], "token_logprobs": [-1.0]}, {"content": [{"token": "Hi", "logprob": None}]}],
+    ids=["number", "together", "null"],
+)
+async def test_log_probabilities_of_another_form_are_left_out(logprobs: Any) -> None:
+    chunk = _chunk({"content": "Hi"})
+    chunk["choices"][0]["logprobs"] = logprobs
+    said = await heard(make, events(chunk, END))
+    assert (said.texts, said.parts) == (["Hi"], [])
+
+
+async def test_single_part_as_content_is_read() -> None:
+    said = await heard(make, completion({"content": {"type": "text", "text": "Hi"}}), kind="application/json")
+    assert said.texts == ["Hi"]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_text", "thinking"])
+async def test_reasoning_is_read_from_every_field(field: str) -> None:
+    said = await heard(make, events(_chunk({field: "Hm."}), _chunk({"content": "Hi"}), END))
+    assert (said.reasoning, said.texts) == (["Hm."], ["Hi"])
+
+
 async def test_recording_of_a_json_body_has_its_media_type() -> None:
     audio = {"id": "a", "data": "UklGRgAA", "transcript": "Hi", "expires_at": 1}
     said = await heard(make, completion({"content": None, "audio": audio}), kind="application/json")

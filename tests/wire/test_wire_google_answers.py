@@ -23,6 +23,7 @@ from wakeful import Text
 from wakeful.errors import ContentFiltered, InvalidRequest, ModelError, ModelOverloaded, StreamBroken
 from wakeful.models import CodeExecution, FileSearch, ImageGeneration, ModelRequest, WebFetch, WebSearch
 from wakeful.types import Base64, Citation, Document, Image, ServerTool, Url
+from wakeful.types.content import Audio, Unknown
 from wakeful.types.messages import user_message
 from wakeful.types.runs import Usage
 
@@ -152,6 +153,13 @@ async def test_media_is_read_inside_and_by_url(way: Encode) -> None:
         Image(Base64("image/png", "/+8=")),
         Document(Url("https://files/1", "application/pdf")),
     ]
+
+
+async def test_transcript_and_unknown_parts_are_content(way: Encode) -> None:
+    spoken = {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}, "audioTranscription": {"text": "Hi"}}
+    found = await read(way, response(spoken, {"hologram": {"x": 1}}, finish="STOP"))
+    assert found.texts == ["Hi"]
+    assert found.parts == [Audio(Base64("audio/wav", "AAAA")), Unknown("hologram", {"hologram": {"x": 1}})]
 
 
 async def test_streamed_arguments_are_joined(way: Encode) -> None:

@@ -90,6 +90,24 @@ async def test_responses_items_of_one_index_are_read_once() -> None:
     assert (said.texts, said.calls) == (["Hi"], [("look", {"at": 1})])
 
 
+@pytest.mark.parametrize("opens", [True, False], ids=["started", "only-done"])
+async def test_responses_calls_of_one_index_are_kept(opens: bool) -> None:
+    other = {**CALL, "id": "fc_2", "call_id": "call_2", "arguments": '{"at": 2}'}
+    given = event("function_call_arguments.delta", output_index=0, item_id="fc_2", delta='{"at": 2}')
+    starts = [added({**CALL, "arguments": ""}), added({**other, "arguments": ""}), given] if opens else []
+    said = await heard(make, stream(*starts, done(CALL), done(other), completed(CALL, other)))
+    assert said.calls == [("look", {"at": 1}), ("look", {"at": 2})]
+    assert said.vendor_ids == ["call_1", "call_2"]
+
+
+async def test_responses_text_without_deltas_is_read_from_its_end() -> None:
+    thought = event("reasoning_summary_text.done", text="Hm.", output_index=0, summary_index=0, item_id="rs_1")
+    part = event("content_part.done", part=TEXT, output_index=1, content_index=0)
+    text = event("output_text.done", text="Hi", output_index=1, content_index=0)
+    said = await heard(make, stream(thought, text, part, completed()))
+    assert (said.texts, said.reasoning) == (["Hi"], ["Hm."])
+
+
 @pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
 async def test_response_without_an_answer_is_an_error(status: str) -> None:
     body = json.dumps({**_response(status), "error": None}).encode()

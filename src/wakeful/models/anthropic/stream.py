@@ -65,6 +65,7 @@ class MessagesReader(Reader):
         "_counts",
         "_id",
         "_paused",
+        "_reason",
         "_running",
         "_seen",
         "_size",
@@ -85,6 +86,8 @@ class MessagesReader(Reader):
         self._seen: set[int] = set()
         self._id = ""
         self._called = False
+        # The reason of a message that has it from its start.
+        self._reason: str | None = None
         # Characters of text so far.
         self._size = 0
 
@@ -102,19 +105,27 @@ class MessagesReader(Reader):
             case "content_block_stop":
                 yield from self._end_block(event["index"])
             case "message_start":
-                self._id = event["message"].get("id") or ""
-                yield UsageChunk(self._counts.add(event["message"].get("usage")))
+                yield from self._start(event["message"])
             case "message_delta":
                 yield from self._finish(event["delta"], event.get("usage"))
             case "message_stop":
                 if not self.is_complete and self._seen:  # The vendor ended it without a reason.
-                    yield from self._stop("tool_use" if self._called else "end_turn")
+                    reason = self._reason or ("tool_use" if self._called else "end_turn")
+                    yield from self._finish({"stop_reason": reason}, None)
             case "message":
                 yield from self._read_message(event)
             case "error":
                 raise to_error(self.model, parse_fault(None, event))
             case _:
                 pass
+
+    def _start(self, message: dict[str, Any]) -> Iterator[Chunk]:
+        """Read the start of a message, which has content after a pause for a tool that code called."""
+        self._id, self._reason = message.get("id") or "", message.get("stop_reason")
+        yield UsageChunk(self._counts.add(message.get("usage")))
+        for index, block in enumerate(message.get("content") or (), 1):
+            yield from self._start_block(-index, block)
+            yield from self._end_block(-index)
 
     def _read_message(self, message: dict[str, Any]) -> Iterator[Chunk]:
         self._id = message.get("id") or ""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ModelError
-from ...types.content import Base64, Image
+from ...types.content import Audio, Base64, Image, Part, Unknown, Url, Video
 from ...types.events import StopReason
 from ...types.runs import Usage
 from ..protocol import (
@@ -38,6 +38,15 @@ _STOPS: dict[str, StopReason] = {
 _FILTERED = ("guardrail_intervened", "content_filtered")
 # Failures of the model that a retry may fix.
 _MALFORMED = ("malformed_model_output", "malformed_tool_use")
+
+
+# The deltas of a block that the reader knows.
+_KNOWN = ("text", "citation", "toolResult", "reasoningContent", "image")
+_MEDIA: dict[str, type[Image | Audio | Video]] = {
+    "image": Image,
+    "audio": Audio,
+    "video": Video,
+}
 
 
 class _Block(Struct, eq=False):
@@ -117,6 +126,8 @@ class EventReader(Reader):
                     case "image":
                         yield from self._start(index, {"image": value})
                         yield from self._delta(index, {"image": value})
+                    case "audio" | "video":
+                        yield from self._media(kind, value, value.get("format"))
                     case _:
                         yield from self._delta(index, {kind: value})
             yield from self._end_block(index)
@@ -162,7 +173,10 @@ class EventReader(Reader):
         if (thought := delta.get("reasoningContent")) is not None:
             yield from self._thought(block, thought)
         if (image := delta.get("image")) is not None:
-            yield from self._image(block, image)
+            yield from self._media("image", image, block.raw.get("format") or "png")
+        for kind, value in delta.items():
+            if kind not in _KNOWN:
+                yield PartChunk(Unknown(kind, {kind: value}))
 
     def _thought(self, block: _Block, thought: dict[str, Any]) -> Iterator[Chunk]:
         if text := thought.get("text"):
@@ -175,12 +189,20 @@ class EventReader(Reader):
             block.kind = "signed"
             yield ReasoningChunk("", None, _base64(hidden), VENDOR)
 
-    def _image(self, block: _Block, image: dict[str, Any]) -> Iterator[Chunk]:
-        if error := image.get("error"):
-            raise self.broken(f"an image failed: {error.get('message') or 'no reason given'}")
-        source: dict[str, Any] = image.get("source") or {}
+    def _media(self, kind: str, media: dict[str, Any], form: str | None) -> Iterator[Chunk]:
+        if error := media.get("error"):
+            raise self.broken(f"the {kind} failed: {error.get('message') or 'no reason given'}")
+        source: dict[str, Any] = media.get("source") or {}
+        media_type = f"{kind}/{form or '*'}"
+        part: Part | None = None
         if data := source.get("bytes"):
-            yield PartChunk(Image(Base64(f"image/{block.raw.get('format') or 'png'}", _base64(data))))
+            part = _MEDIA[kind](Base64(media_type, _base64(data)))
+        elif location := source.get("s3Location"):
+            part = _MEDIA[kind](Url(_checked(location.get("uri")), media_type))
+        elif source:
+            part = Unknown(kind, {kind: media})
+        if part is not None:
+            yield PartChunk(part)
 
     def _end_block(self, index: int) -> Iterator[Chunk]:
         block = self._blocks.pop(index, None)

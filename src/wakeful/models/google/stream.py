@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import InvalidRequest, ModelError, RateLimited
-from ...types.content import Audio, Base64, Document, Image, Logprob, Logprobs, Part, Url, Video
+from ...types.content import Audio, Base64, Document, Image, Logprob, Logprobs, Part, Unknown, Url, Video
 from ...types.events import StopReason
 from ...types.runs import Usage
 from ..protocol import Chunk, PartChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
@@ -35,6 +35,11 @@ _FILTERED = {
 }
 # Failures of the model that a retry may fix.
 _MALFORMED = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"}
+# The fields of a part that the reader knows, with those that describe it and those of requests.
+_KNOWN = {
+    *("text", "thought", "thoughtSignature", "inlineData", "fileData", "audioTranscription", "functionResponse"),
+    *("mediaResolution", "videoMetadata", "partMetadata", "mediaProcessing", "speechMetadata"),
+}
 _MEDIA: dict[str, type[Image | Audio | Video]] = {"image": Image, "audio": Audio, "video": Video}
 
 
@@ -114,8 +119,8 @@ class ResponseReader(Reader):
         yield StopChunk("tool_use" if is_call else _STOPS.get(self._stop, "unknown"))
 
     def _part(self, part: dict[str, Any]) -> Iterator[Chunk]:
-        signature, text = text_or_none(part.get("thoughtSignature")), text_or_none(part.get("text")) or ""
-        if part.get("thought"):
+        signature, text = text_or_none(part.get("thoughtSignature")), _text(part)
+        if part.get("thought") and "functionCall" not in part:
             if text or signature:
                 yield ReasoningChunk(text, signature, None, VENDOR if signature else None)
             return
@@ -132,7 +137,7 @@ class ResponseReader(Reader):
             self._has_content = True
             self._sources.add_text(text)
             yield TextChunk(text)
-        elif (media := _media(part)) is not None:
+        if (media := _media(part) or _unknown(part)) is not None:
             self._has_content = True
             yield PartChunk(media)
         if signature is not None:
@@ -156,6 +161,18 @@ def error_of(model: str, fault: Fault, body: Any) -> ModelError:
     if isinstance(made, RateLimited) and fault.status == 429:
         made.transient = "PerDay" not in str(body)
     return made
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    """The text of a part, or the transcript of its recording."""
+    transcript: dict[str, Any] = part.get("audioTranscription") or {}
+    return text_or_none(part.get("text") or transcript.get("text")) or ""
+
+
+def _unknown(part: Mapping[str, Any]) -> Unknown | None:
+    """What a part has that isn't known yet."""
+    kind = next((name for name, value in part.items() if name not in _KNOWN and value), None)
+    return None if kind is None else Unknown(kind, dict(part))
 
 
 def _media(part: Mapping[str, Any]) -> Part | None:

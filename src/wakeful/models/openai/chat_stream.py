@@ -132,8 +132,8 @@ class ChatReader(Reader):
         elif not self._has_delta and (message := choice.get("message")):
             self._read_delta(message, chunks)
             self._is_body = True
-        if logprobs := choice.get("logprobs"):
-            self._logprobs += logprobs_of(logprobs.get("content"))
+        if isinstance(logprobs := choice.get("logprobs"), dict):
+            self._logprobs += logprobs_of(cast(dict[str, Any], logprobs).get("content"))
 
     def _read_reason(self, choice: Mapping[str, Any], chunks: list[Chunk]) -> None:
         reason = choice.get("finish_reason")
@@ -153,7 +153,8 @@ class ChatReader(Reader):
             self._add_text(content, chunks)
         elif content:
             self._has_content = True
-            list_chunks(content, self._reasoning, chunks)
+            parts = cast(list[Any], content if isinstance(content, list) else [content])
+            list_chunks(parts, self._reasoning, chunks)
         if not is_alone:
             self._read_rest(delta, chunks)
 
@@ -169,6 +170,7 @@ class ChatReader(Reader):
         for item in delta.get("images") or ():
             image = image_of(item)
             if image is not None and image not in self._images:
+                self._has_content = True
                 self._images.append(image)
                 chunks.append(PartChunk(image))
         self._sources.read_delta(delta, chunks)

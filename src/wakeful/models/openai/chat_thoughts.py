@@ -18,8 +18,9 @@ __all__ = ["THINKING", "ReasoningReader", "is_fields", "reasoning_fields"]
 THINKING = "thinking"
 """Stands for reasoning among the content, as Mistral sends it."""
 
-# DeepSeek, vLLM and many others use the first name; Ollama, Groq, Cerebras and OpenRouter the second.
-_TEXTS = ("reasoning_content", "reasoning")
+# DeepSeek, vLLM and many others use the first name; Ollama, Groq, Cerebras and OpenRouter the second; gateways
+# the others.
+_TEXTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 # Lists of objects, some signed: OpenRouter's and Vercel's; LiteLLM's.
 _LISTS = ("reasoning_details", "thinking_blocks")
 # The fields of these objects that are streamed in pieces.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from ...types.content import Logprob
@@ -10,13 +11,19 @@ __all__ = ["logprobs_of"]
 
 
 def logprobs_of(found: Any) -> list[Logprob]:
-    """Convert the log probabilities of a text."""
+    """Convert the log probabilities of a text. Those of another form are left out."""
     return [
-        Logprob(str(token["token"]), float(token["logprob"]), _top(token))
-        for token in cast(list[dict[str, Any]], found or [])
+        Logprob(token, logprob, tuple(_pairs(raw.get("top_logprobs")))) for raw, token, logprob in _tokens(found)
     ]
 
 
-def _top(token: dict[str, Any]) -> tuple[tuple[str, float], ...]:
-    others = cast(list[dict[str, Any]], token.get("top_logprobs") or [])
-    return tuple([(str(other["token"]), float(other["logprob"])) for other in others])
+def _pairs(found: Any) -> list[tuple[str, float]]:
+    return [(token, logprob) for _, token, logprob in _tokens(found)]
+
+
+def _tokens(found: Any) -> Iterator[tuple[dict[str, Any], str, float]]:
+    for one in cast(list[Any], found) if isinstance(found, list) else ():
+        raw = cast(dict[str, Any], one) if isinstance(one, dict) else {}
+        token, logprob = raw.get("token"), raw.get("logprob")
+        if isinstance(token, str) and isinstance(logprob, int | float):
+            yield raw, token, float(logprob)

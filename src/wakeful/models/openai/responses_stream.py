@@ -37,11 +37,12 @@ Event = dict[str, Any]
 
 
 class _Open(Struct, eq=False):
-    """The streamed part of an output item. Texts are known by the index of their content part."""
+    """The streamed part of an output item. Texts and thoughts are known by the index of their part."""
 
     texts: set[Any] = set()
     starts: dict[Any, int] = {}
     annotations: list[Any] = []
+    thoughts: set[Any] = set()
     summary: Any = None
     has_arguments: bool = False
 
@@ -68,6 +69,7 @@ class ResponsesReader(Reader):
         "_ended",
         "_items",
         "_logprobs",
+        "_moved",
         "_refusal",
         "_runs_custom_tools",
         "_size",
@@ -82,10 +84,12 @@ class ResponsesReader(Reader):
         self._typed = typed
         self._runs_custom_tools = runs_custom_tools
         self._items: dict[Any, _Open] = {}
-        # The calls by index; the complete items by index and by id, and how many they are.
-        self._calls: set[int] = set()
+        # The ids of the calls by index; the complete items by index and by id, and how many they are.
+        self._calls: dict[int, str] = {}
         self._done: set[Any] = set()
         self._ended = 0
+        # The places of calls that share their index with an earlier one, by their ids.
+        self._moved: dict[Any, int] = {}
         self._tools: dict[str, ServerTool] = {}
         self._refusal: list[str] = []
         self._audio: list[bytes] = []
@@ -106,6 +110,8 @@ class ResponsesReader(Reader):
         kind = found.get("type")
         if kind == "response.output_text.delta":
             return self._text(found, found["delta"])
+        if self._moved:
+            found = self._with_place(found)
         if (reads := self._READS.get(str(kind))) is not None:
             return reads(self, found)
         if kind in ("error", "response.error") or (kind is None and found.get("error")):
@@ -126,6 +132,11 @@ class ResponsesReader(Reader):
             data = b64encode(b"".join(self._audio)).decode()
             chunks.append(PartChunk(Audio(Base64("audio/pcm;rate=24000", data))))
         return chunks
+
+    def _with_place(self, event: Event) -> Event:
+        item: Event = event.get("item") or {}
+        place = self._moved.get(event.get("item_id") or item.get("id") or item.get("call_id"))
+        return event if place is None else {**event, "output_index": place}
 
     def _str(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -160,14 +171,30 @@ class ResponsesReader(Reader):
     def _think(self, event: Event) -> Sequence[Chunk]:
         opened, chunks = self._open(event), list[Chunk]()
         part = event.get("summary_index", event.get("content_index"))
-        if opened.summary is None:
-            opened.summary = part
-        elif part != opened.summary:
-            opened.summary = part
+        if opened.thoughts and part != opened.summary:
             chunks += self._next_summary(event.get("item_id"))
+        opened.thoughts.add(part)
+        opened.summary = part
         if text := self._str(event["delta"]):
             chunks.append(ReasoningChunk(text))
         return chunks
+
+    def _end_text(self, event: Event) -> Sequence[Chunk]:
+        """Read a text from its last event, if the server sent no deltas of it."""
+        part: Event = event.get("part") or event
+        if event.get("content_index") in self._open(event).texts:
+            return ()
+        if text := part.get("refusal"):
+            return self._refuse({**event, "delta": text})
+        if part.get("type") == "reasoning_text":
+            return self._end_thought(event)
+        return self._text(event, part.get("text") or "")
+
+    def _end_thought(self, event: Event) -> Sequence[Chunk]:
+        """Read a thought from its last event, as `_end_text` does."""
+        part: Event = event.get("part") or event
+        seen, place = self._open(event).thoughts, event.get("summary_index", event.get("content_index"))
+        return () if place in seen or not part.get("text") else self._think({**event, "delta": part["text"]})
 
     def _next_summary(self, ident: Any) -> Sequence[Chunk]:
         """End a part of a summary. The next one is set off, for readers who see both as one text."""
@@ -177,13 +204,19 @@ class ResponsesReader(Reader):
         item, index = event["item"], _index(event)
         kind = item.get("type")
         if kind == "function_call":
-            if index in self._calls:
-                raise self.broken(f"it has two tool calls under the index {index}")
-            self._calls.add(index)
+            index = self._add_call(item, index)
             return (CallStartChunk(index, self._str(item["name"]), _id(item)),)
         if kind in ("message", "reasoning") or not item.get("id") or self._client_call(item) is not None:
             return ()
         return (PartChunk(server_tool(item, self._vendor, is_over=False)),)
+
+    def _add_call(self, item: Event, index: int) -> int:
+        """Note a call, and return its place: another one than `index` if an earlier call has that."""
+        if index in self._calls:
+            index = -len(self._calls)
+            self._moved |= {item.get("id"): index, item.get("call_id"): index}
+        self._calls[index] = _id(item)
+        return index
 
     def _add_arguments(self, event: Event) -> Sequence[Chunk]:
         if _index(event) not in self._calls:
@@ -200,9 +233,10 @@ class ResponsesReader(Reader):
 
     def _annotate(self, event: Event) -> Sequence[Chunk]:
         opened, raw = self._open(event), event["annotation"]
-        if raw in opened.annotations:
+        if not isinstance(raw, dict) or raw in opened.annotations:
             return ()
         opened.annotations.append(raw)
+        raw = cast(Event, raw)
         return (PartChunk(citation(raw, opened.starts.get(event.get("content_index"), self._size), self._vendor)),)
 
     def _add_audio(self, event: Event) -> Sequence[Chunk]:
@@ -227,7 +261,7 @@ class ResponsesReader(Reader):
             tool = self._tools[str(item.get("id"))] = server_tool(item, self._vendor, is_over=True)
             return (PartChunk(tool), *images)
         name, arguments = call
-        self._calls.add(index)
+        index = self._add_call(item, index)
         signature = msgspec.json.encode({key: value for key, value in item.items() if key != "created_by"})
         text = msgspec.json.encode(arguments).decode()
         return (CallStartChunk(index, name, _id(item), signature.decode()), CallDeltaChunk(index, text))
@@ -257,10 +291,10 @@ class ResponsesReader(Reader):
     def _end_reasoning(self, item: Event, event: Event) -> Sequence[Chunk]:
         chunks: list[Chunk] = []
         content: list[Any] = item.get("content") or []
-        if self._open(event).summary is None:
+        if None not in self._open(event).thoughts:
             for place, part in enumerate(item.get("summary") or content):
-                chunks += self._next_summary(item.get("id")) if place else ()
-                chunks.append(ReasoningChunk(self._str(part["text"])))
+                at = {**event, "item_id": item.get("id"), "summary_index": place}
+                chunks += self._end_thought({**at, "part": part})
         encrypted = item.get("encrypted_content")
         if not encrypted and content:
             # Open models return their reasoning itself, and want it back.
@@ -271,7 +305,13 @@ class ResponsesReader(Reader):
         return chunks
 
     def _end_call(self, item: Event, event: Event) -> Sequence[Chunk]:
-        started = () if _index(event) in self._calls else self._start_item(event)
+        started: Sequence[Chunk] = ()
+        if self._calls.get(_index(event)) not in (
+            "",
+            *[item[name] for name in ("call_id", "id") if item.get(name)],
+        ):
+            started = self._start_item(event)
+            event = self._with_place(event)
         return (*started, *self._all_arguments({**event, "arguments": item.get("arguments")}))
 
     def _complete(self, event: Event) -> Sequence[Chunk]:
@@ -324,6 +364,12 @@ class ResponsesReader(Reader):
         "response.reasoning_summary_text.delta": _think,
         "response.reasoning_text.delta": _think,
         "response.refusal.delta": _refuse,
+        "response.reasoning_summary_text.done": _end_thought,
+        "response.reasoning_summary_part.done": _end_thought,
+        "response.reasoning_text.done": _end_thought,
+        "response.output_text.done": _end_text,
+        "response.refusal.done": _end_text,
+        "response.content_part.done": _end_text,
         "response.output_text.annotation.added": _annotate,
         "response.audio.delta": _add_audio,
         "response.audio.transcript.delta": _add_audio,
