@@ -170,7 +170,7 @@ def _text(part: Mapping[str, Any]) -> str:
 
 
 def _unknown(part: Mapping[str, Any]) -> Unknown | None:
-    """What a part has that isn't known yet."""
+    """The part as it is, if it has a field that the reader doesn't know."""
     kind = next((name for name, value in part.items() if name not in _KNOWN and value), None)
     return None if kind is None else Unknown(kind, dict(part))
 
