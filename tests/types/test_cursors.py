@@ -13,6 +13,7 @@ from wakeful.types.events import (
     AnyEvent,
     ArtifactAdded,
     Event,
+    PartialOutput,
     ReasoningDelta,
     ReasoningEncrypted,
     ServerToolUpdate,
@@ -29,6 +30,7 @@ LIVE = {
     "activity_delta",
     "activity_snapshot",
     "messages_snapshot",
+    "partial_output",
     "reasoning_delta",
     "reasoning_encrypted",
     "artifact",
@@ -58,6 +60,12 @@ def test_cursor_of_other_deltas_has_no_offset(type_: Any, data: st.DataObject) -
     assert delta.cursor == f"{delta.seq}.{delta.attempt}.0"
 
 
+@settings(max_examples=5)
+@given(values_of(PartialOutput))
+def test_cursor_of_a_partial_output_is_that_of_its_text(event: PartialOutput) -> None:
+    assert event.cursor == f"{event.seq}.{event.attempt}.{event.offset}"
+
+
 @pytest.mark.parametrize("type_", BETWEEN)
 @settings(max_examples=5)
 @given(data=st.data())
@@ -66,7 +74,9 @@ def test_stream_event_cursor_is_within_the_answer(type_: Any, data: st.DataObjec
     assert event.cursor == f"{event.seq}.0.0"
 
 
-@pytest.mark.parametrize("type_", [e for e in EVENTS if e not in DELTAS + BETWEEN], ids=lambda e: e.__name__)
+@pytest.mark.parametrize(
+    "type_", [e for e in EVENTS if e not in (PartialOutput, *DELTAS, *BETWEEN)], ids=lambda e: e.__name__
+)
 @settings(max_examples=5)
 @given(data=st.data())
 def test_event_cursor_is_its_seq(type_: Any, data: st.DataObject) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "InferenceComplete",
     "MessageAdded",
     "MessagesSnapshot",
+    "PartialOutput",
     "ReasoningDelta",
     "ReasoningEncrypted",
     "RunFinish",
@@ -172,6 +173,22 @@ class TextDelta(Delta, tag="text_delta"):
     @property
     def cursor(self) -> str:
         return f"{self.seq}.{self.attempt}.{self.offset + len(self.delta)}"
+
+
+class PartialOutput(LiveEvent, tag="partial_output"):
+    """The typed output of the answer in progress: as much of it as is there, and fits the schema.
+
+    `output` is JSON of the first `offset` characters of text; each event has the whole of it so far.
+    """
+
+    message_id: str
+    attempt: int
+    offset: int
+    output: Any
+
+    @property
+    def cursor(self) -> str:
+        return f"{self.seq}.{self.attempt}.{self.offset}"
 
 
 class ReasoningDelta(Delta, tag="reasoning_delta"):
@@ -406,6 +423,7 @@ AnyEvent = (
     | StepStart
     | StepEnd
     | TextDelta
+    | PartialOutput
     | ReasoningDelta
     | ReasoningEncrypted
     | ServerToolUpdate

@@ -26,6 +26,7 @@ from ...models import (
 )
 from ...types.content import Citation, Content, Logprobs, ServerTool, Text, Thinking, ToolCall, clean_text
 from ...types.events import (
+    PartialOutput,
     ReasoningDelta,
     ReasoningEncrypted,
     ServerToolUpdate,
@@ -37,6 +38,7 @@ from ...types.events import (
 )
 from ...types.ids import new_id
 from ...types.runs import Identity, Usage
+from .partial import PartialReader
 from .pieces import (
     OpenCall,
     arguments_fault,
@@ -91,6 +93,8 @@ class Assembler(Struct, eq=False):
     # Where the text broke, and whether readers must be shown the kept parts again.
     _broke_at: int = -1
     _unshown: bool = False
+    # The typed output of the answer, for readers who see it grow.
+    partial: PartialReader | None = None
     # Characters of text before the present request, which counts the spans of its citations from its own start.
     _began_at: int = 0
 
@@ -164,7 +168,21 @@ class Assembler(Struct, eq=False):
         if channel.readers or channel.is_watched():
             at = self._clock.now()
             channel.publish(TextDelta(self.run, self._seq, at, self.message_id, self.attempt, size, text))
+            if self.partial is not None:
+                self._show_partial(self.partial, size, text)
         self._size = size + len(text)
+
+    def _show_partial(self, partial: PartialReader, start: int, text: str) -> None:
+        if partial.size == start and start:
+            partial.add(text)
+        else:  # The answer starts over, or nobody has read its beginning.
+            texts = [part.text for part in self._parts if type(part) is Text]
+            partial.restart("".join([*texts, *(self._text or ())])[: start + len(text)] if start else text)
+        if (output := partial.look()) is not None:
+            at, end = self._clock.now(), start + len(text)
+            self._channel.publish(
+                PartialOutput(self.run, self._seq, at, self.message_id, self.attempt, end, output)
+            )
 
     def add_reasoning(self, chunk: ReasoningChunk) -> None:
         """Append a piece of reasoning."""

@@ -28,6 +28,7 @@ from .failure import abandon, handle_failure, keep_partial, take_complete_calls
 from .fitting import learn_weight, make_room
 from .guardrails import channel_of, judge_input, judge_output
 from .inference import Inference
+from .partial import PartialReader
 from .request import Prepared, make_request
 from .stream import UNFINISHED, prepare_continuation, stream
 from .validation import find_rejection
@@ -129,12 +130,15 @@ def _begin(act: Activation, made: Prepared, restored: Answer | None) -> Inferenc
         inference.retry(model, made.request, made.instructions)
         return inference
     run = act.identity
+    answer = restored or Answer(run, act.head, channel_of(act), act.clock)
+    if act.agent.output is not None:
+        answer.partial = PartialReader(act.agent.output.schema)
     act.inference = Inference(
         run.thread_id,
         run.run_id,
         None if isinstance(model, PoolModel) else model,
         model.name,
-        answer=restored or Answer(run, act.head, channel_of(act), act.clock),
+        answer=answer,
         started=act.now,
         wanted=model,
         request=made.request,
