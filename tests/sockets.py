@@ -11,6 +11,8 @@ from typing import Any
 
 import uvicorn
 
+from wakeful.server import ServerLimits, http_protocol
+
 __all__ = ["serve_app", "serve_in_thread"]
 
 
@@ -29,10 +31,13 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_app(served: Any, port: int = 0) -> AsyncIterator[str]:
+async def serve_app(
+    served: Any, port: int = 0, limits: ServerLimits | None = None, **options: Any
+) -> AsyncIterator[str]:
     """Serve an application on loopback, by default on a free port; yields its URL."""
+    options = {"log_level": "critical", "timeout_graceful_shutdown": 1, **options}
     config = uvicorn.Config(
-        served, host="127.0.0.1", port=port, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
+        served, host="127.0.0.1", port=port, lifespan="on", http=http_protocol(limits), **options
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve())

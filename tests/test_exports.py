@@ -49,7 +49,7 @@ PUBLIC = {
         HookContext InferencePlan PlanEdits Plugin Purpose Rewrite RunEnd Step Supply Suspend action notice
     """,
     "wakeful.runtime": "Ledger ParkedProblem RunHandle RunResult RunTree Runtime TaskHandle TenantRuntime",
-    "wakeful.server": "ServerLimits Webhooks app is_loopback lifespan",
+    "wakeful.server": "ServerLimits Webhooks app http_protocol is_loopback lifespan",
     "wakeful.state": "AnyKey Snapshot StateKey",
     "wakeful.stores": """
         About Backlog ChildPolicy Chunk Claimed Claims Codec Commit Committed DeadSeen Dispatch Due Fence

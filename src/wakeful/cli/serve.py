@@ -11,7 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from ..errors import UsageError, WakefulError
 from ..identity import JWT, ApiKeys, Authenticator, Tokens
@@ -25,6 +27,8 @@ __all__ = ["serve"]
 
 # Seconds for open requests to end.
 GRACE = 10
+# Open files beside the connections: the store, the bus, calls of models and tools.
+SPARE_FILES = 500
 
 
 def serve(
@@ -69,6 +73,9 @@ def serve(
         bool, typer.Option("--private-webhooks", help="Push to private addresses and over plain HTTP too.")
     ] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody in who reaches the address.")] = False,
+    limit: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=N", help="A limit of the server. Repeatable.")
+    ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many runs it has at once; others wait.")
     ] = None,
@@ -96,6 +103,7 @@ def serve(
                 "--jwt-issuer URL, listen on 127.0.0.1, or say --no-auth if everybody may call"
             )
         tls = _tls(tls_cert, tls_key, tls_client_ca)
+        limits = _limits(server.ServerLimits, limit or [])
         runtime = load_runtime(target, store)
         if bus or concurrency is not None or not workers:
             runtime = as_worker(runtime, bus, None, concurrency, execute=workers)
@@ -105,6 +113,7 @@ def serve(
             runtime,
             agents=names,
             auth=[*([ApiKeys(runtime.store)] if keys else []), *auth],
+            limits=limits,
             public_url=public_url,
             webhooks=webhooks,
             # Who said --no-auth lets everybody in, by any name of the server.
@@ -112,7 +121,8 @@ def serve(
             origins=allow_origin or (),
             protocols=_names(protocols),
         )
-        _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, tls=tls)
+        options = {"http": server.http_protocol(_allow_connections(renderer, limits)), **tls}
+        _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, options=options)
 
 
 def _names(given: str) -> list[str] | None:
@@ -154,6 +164,42 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
     return found if client_ca is None else {**found, "ssl_cert_reqs": ssl.CERT_REQUIRED}
 
 
+def _limits(kind: Any, given: Sequence[str]) -> Any:
+    """The limits of the server, with those that are given as NAME=N."""
+    names = kind.__struct_fields__
+    found: dict[str, str] = {}
+    for each in given:
+        name, _, value = each.partition("=")
+        if name not in names:
+            raise UsageError(f"there is no limit {name!r:.80}; there are {', '.join(names)}")
+        found[name] = value
+    try:
+        return msgspec.convert(found, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"--limit takes NAME=N: {error}") from None
+
+
+def _allow_connections(renderer: Renderer, limits: Any) -> Any:
+    """Raise the process's limit of open files to what the connections need; the limits that result."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return limits
+    wanted = limits.connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in (soft, hard) or wanted <= hard:
+        if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return limits
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    fewer = max(hard - SPARE_FILES, hard // 2)
+    renderer.warn(
+        f"at most {fewer:,} connections, not {limits.connections:,}: this process may have {hard:,} open files; "
+        "raise the system's limit (ulimit -n)"
+    )
+    return replace(limits, connections=fewer)
+
+
 def _secrets(given: Sequence[str]) -> dict[str, str]:
     """Secrets from the environment and their principals; a process list doesn't show the environment."""
     found: dict[str, str] = {}
@@ -173,7 +219,7 @@ def _run(
     agents: Sequence[str],
     *,
     is_open: bool,
-    tls: dict[str, Any],
+    options: dict[str, Any],
 ) -> None:
     import uvicorn
 
@@ -198,11 +244,13 @@ def _run(
             if self.started:
                 bound = self.servers[0].sockets[0].getsockname()
                 shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-                scheme = "https" if tls else "http"
+                scheme = "https" if "ssl_certfile" in options else "http"
                 _tell(renderer, f"{scheme}://{shown}:{bound[1]}", agents, is_open=is_open)
 
     with _listener(host, port) as listener:
-        config = uvicorn.Config(served, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on", **tls)
+        config = uvicorn.Config(
+            served, log_level="warning", timeout_graceful_shutdown=GRACE, lifespan="on", **options
+        )
         server = Server(config)
         server.run([listener])
     if not server.started:

@@ -197,7 +197,8 @@ class RuntimeClosed(UsageError):
 
 
 class Overloaded(UsageError):
-    """The tenant's queue of dispatches is full; nothing was written."""
+    """There is too much at once: the tenant's queue of dispatches is full, or a limit of the server is reached.
+    Nothing was written."""
 
 
 class RunDeadLettered(UsageError):

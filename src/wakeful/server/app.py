@@ -20,6 +20,7 @@ from .access import AccessMiddleware
 from .limits import BodyLimit, ServerLimits
 from .problems import handle_error
 from .protocols import PROTOCOLS, ErrorShapes, load_protocols
+from .rates import CallerLimits
 from .serving import Serving
 from .webhooks import Webhooks
 
@@ -82,6 +83,7 @@ def app(
     middleware = [
         Middleware(ErrorShapes, shapes=shapes),
         Middleware(AccessMiddleware, serving=serving, public=public, checked=["/v1", *shapes]),
+        Middleware(CallerLimits, limits=serving.limits, own_tenant=runtime.store.tenant_name),
         Middleware(BodyLimit, body_bytes=serving.limits.body_bytes),
     ]
     routes = [*health.routes(serving), *operations.routes(serving), *console.routes()]

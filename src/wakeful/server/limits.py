@@ -14,16 +14,34 @@ __all__ = ["BodyLimit", "ServerLimits"]
 
 
 class ServerLimits(Struct, metaclass=Checked, frozen=True, kw_only=True):
-    """Limits of a server: bytes of a request body, parts of a message, entries of a page, messages of a task's
-    history, open streams, push configurations of a task, and the period in which watch feeds look for changes."""
+    """Limits of a server.
 
+    Of connections (`http_protocol` enforces them): how many are open, the seconds for a request's head and for its
+    body, and the bytes of a head. Of requests: bytes of a body, parts of a message, entries of a page, messages of
+    a task's history, push configurations of a task, and the period in which watch feeds look for changes.
+
+    Of callers, which a server without authentication doesn't tell apart: open streams and concurrent requests of a
+    principal, requests per second of a credential and of a tenant, each with the burst that it may have saved up.
+    `streams` is the limit of all callers together.
+    """
+
+    connections: int = 5000
+    header_seconds: float = 10.0
+    header_bytes: int = 32 * 1024
+    body_seconds: float = 30.0
     body_bytes: int = 2 * 1024 * 1024
     parts: int = 100
     page_size: int = 100
     history: int = 100
-    streams: int = 1000
     push_configs: int = 10
     watch_seconds: float = 1.0
+    streams: int = 1000
+    principal_streams: int = 100
+    principal_requests: int = 200
+    key_rate: float = 100.0
+    key_burst: int = 1000
+    tenant_rate: float = 1000.0
+    tenant_burst: int = 5000
 
 
 class BodyLimit:
@@ -48,6 +66,8 @@ class BodyLimit:
         body, messages = bytearray(), list[Message]()
         while not messages or messages[-1].get("more_body", False):
             messages.append(await receive())
+            if messages[-1]["type"] == "http.disconnect":
+                return
             body += messages[-1].get("body", b"")
             if len(body) > self._body_bytes:
                 await self._too_large()(scope, receive, send)

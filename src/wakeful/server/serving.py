@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Literal, TypeVar
 
 from ..agents import Agent
-from ..errors import NotAllowed, RuntimeClosed, UsageError, report
+from ..errors import NotAllowed, Overloaded, RuntimeClosed, report
 from ..identity import Authenticator, Authorize, Caller
 from ..runtime import Runtime, TenantRuntime
 from ..stores import Records
 from ..types.ids import new_id, now_ms
 from ..types.records import AuditEntry
 from .limits import ServerLimits
+from .rates import Counts
 from .watch import Watch
 from .webhooks import Webhooks
 
-__all__ = ["Serving", "TooManyStreams"]
+__all__ = ["Serving"]
 
 T = TypeVar("T")
 
@@ -27,10 +28,6 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.02
 
 _log = logging.getLogger("wakeful.server")
-
-
-class TooManyStreams(UsageError):
-    """The server's limit of open streams is reached."""
 
 
 class Serving:
@@ -69,6 +66,7 @@ class Serving:
         self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._streams = 0
+        self._streams_of = Counts(limits.principal_streams, "open streams")
 
     @property
     def cluster(self) -> Runtime | None:
@@ -143,17 +141,17 @@ class Serving:
             task.add_done_callback(_log_error)
 
     @contextmanager
-    def stream(self) -> Generator[None]:
-        """Count a stream while it is open; raises `TooManyStreams` at the limit."""
+    def stream(self, caller: Caller) -> Generator[None]:
+        """Count a stream of a caller while it is open; raises `Overloaded` at the limit."""
         if self._streams >= self.limits.streams:
-            raise TooManyStreams(
-                f"{self.limits.streams:,} streams are open, the limit; get the task instead, or try again"
-            )
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
+            raise Overloaded(f"{self.limits.streams:,} streams are open, the limit; poll instead, or try again")
+        tenant = caller.tenant or self.runtime.store.tenant_name
+        with nullcontext() if caller.id is None else self._streams_of.one(f"{tenant}/{caller.id}"):
+            self._streams += 1
+            try:
+                yield
+            finally:
+                self._streams -= 1
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:

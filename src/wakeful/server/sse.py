@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 
 from starlette.types import Receive, Scope, Send
+
+from ..errors import Overloaded
+from .problems import error_response
 
 __all__ = ["EventStream", "frame"]
 
@@ -58,7 +61,13 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. The source is closed before this returns, also if the request is cancelled."""
-        with self._admit():
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._admit())
+            except Overloaded as error:
+                await self._frames.aclose()
+                await error_response(error)(scope, receive, send)
+                return
             await self._run(scope, receive, send)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,6 +126,6 @@ async def _left(receive: Receive) -> None:
 
 def _abort(scope: Scope) -> None:
     """Drop the connection at once, if the server offers that: what is buffered will never be read."""
-    abort = scope.get("extensions", {}).get("wakeful.abort")
-    if abort is not None:
-        abort()
+    connection = scope.get("extensions", {}).get("wakeful.connection")
+    if connection is not None:
+        connection.abort()

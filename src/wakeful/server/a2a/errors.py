@@ -17,6 +17,7 @@ from a2a.utils.errors import (
 from ...errors import (
     CannotResume,
     NotAllowed,
+    Overloaded,
     RunNotWaiting,
     RuntimeClosed,
     StoreError,
@@ -25,7 +26,6 @@ from ...errors import (
     report,
 )
 from ...types.ids import new_id
-from ..serving import TooManyStreams
 
 __all__ = ["no_task", "translate_errors"]
 
@@ -46,7 +46,7 @@ def translate_errors() -> Generator[None]:
         raise
     except UnknownRun as error:
         raise TaskNotFoundError(str(error)) from None
-    except (TooManyStreams, RunNotWaiting, CannotResume, NotAllowed) as error:
+    except (Overloaded, RunNotWaiting, CannotResume, NotAllowed) as error:
         raise UnsupportedOperationError(str(error)) from None
     except RuntimeClosed:
         raise InternalError("the server is stopping; send the message again, with the same id") from None

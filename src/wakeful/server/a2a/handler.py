@@ -81,7 +81,7 @@ class Handler(RequestHandler):
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Accept a message, and stream its task and updates."""
-        with translate_errors(), self._serving.stream():
+        with translate_errors(), self._serving.stream(context.state["caller"]):
             if self._may_reply(params):
                 yield await self.on_message_send(params, context)
                 return
@@ -96,7 +96,7 @@ class Handler(RequestHandler):
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Stream a task that isn't over, and its updates from now on."""
-        with translate_errors(), self._serving.stream():
+        with translate_errors(), self._serving.stream(context.state["caller"]):
             run = await self._run(params.id, context)
             follower = Follower(self._runtime, run.thread_id, await self._runtime.store.head(run.thread_id))
             accepted = Accepted(await self._run(params.id, context), await follower.listen())

@@ -101,7 +101,7 @@ async def create(call: Call, body: ChatBody) -> Any:
         return Reply(await _drain(call, run, encoder), 200, **headers)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     frames = _frames(call, run, encoder, with_usage=with_usage)
-    return EventStream(frames, headers=headers, opening=OPENING, admit=call.serving.stream)
+    return EventStream(frames, headers=headers, opening=OPENING, admit=call.stream)
 
 
 async def _begin(call: Call, body: ChatBody, agent: str) -> Followed:

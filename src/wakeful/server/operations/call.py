@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from typing import Any, Literal, TypeVar, get_args
 
@@ -78,6 +78,10 @@ class Call:
             return None
         rights = frozenset[Right]([right for right in _RIGHTS if caller.may(right)])
         return Author(caller.principal, rights, caller.auth)
+
+    def stream(self) -> AbstractContextManager[None]:
+        """Count a stream of the caller while it is open; raises `Overloaded` at the limit."""
+        return self.serving.stream(self.caller)
 
     # -- rights ----------------------------------------------------------------------------------------------
 

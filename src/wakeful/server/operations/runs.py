@@ -333,7 +333,7 @@ def _events(call: Call, run: RunRecord, after: str, query: EventsQuery, **header
     # A malformed cursor is refused here, before the stream begins.
     start = str(max(run.first_seq - 1, 0)) if after == "0" else after
     source = call.runtime.events(run.identity.thread_id, after=start, follow=query.follow)
-    return EventStream(_run_frames(source, run, query.depth), headers=headers, admit=call.serving.stream)
+    return EventStream(_run_frames(source, run, query.depth), headers=headers, admit=call.stream)
 
 
 async def _run_frames(source: Any, run: RunRecord, depth: int | None) -> AsyncGenerator[bytes]:

@@ -95,7 +95,7 @@ async def events(call: Call, thread: str, query: EventsQuery) -> Any:
     await thread_of(call, thread)
     after = call.http.headers.get("last-event-id") or query.after
     source = call.runtime.events(thread, after=after, follow=query.follow, snapshot=query.snapshot)
-    return EventStream(_frames(source, query.depth), admit=call.serving.stream)
+    return EventStream(_frames(source, query.depth), admit=call.stream)
 
 
 @op(

@@ -33,7 +33,7 @@ async def stream(call: Call, query: WatchQuery) -> Any:
     that hints were lost: fetch everything again. A caller gets hints of what it may read. Hints come within about
     a second of a change; of runs and threads that are not open, only for the newest 200.
     """
-    return EventStream(_frames(call, query.seconds), admit=call.serving.stream)
+    return EventStream(_frames(call, query.seconds), admit=call.stream)
 
 
 async def _frames(call: Call, seconds: float | None) -> AsyncGenerator[bytes]:
