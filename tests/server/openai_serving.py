@@ -12,6 +12,7 @@ from sockets import serve_app
 from wakeful import Agent, Approval, Runtime, ScriptedModel, call, tool
 from wakeful.identity import ApiKeys, create_key
 from wakeful.server import app
+from wakeful.types.ids import new_id
 
 __all__ = ["SHOW", "bot", "serve_openai"]
 
@@ -35,7 +36,7 @@ async def pay(order: str) -> str:
 
 def bot(script: Sequence[Any], **options: Any) -> Runtime:
     """A runtime with one agent, `bot`, that follows a script."""
-    return Runtime([Agent("bot", model=ScriptedModel(script), tools=[refund, pay], **options)])
+    return Runtime([Agent("bot", model=ScriptedModel(script), tools=[refund, pay])], **options)
 
 
 def ask(name: str, *orders: str) -> Any:
@@ -51,7 +52,7 @@ async def serve_openai(
     auth, key = (), "none"
     if principal is not None:
         auth = ApiKeys(runtime.store)
-        _, key = await create_key(runtime.store, principal, principal=principal, scopes=["user"])
+        _, key = await create_key(runtime.store, new_id(), principal=principal, scopes=["user"])
     async with (
         serve_app(app(runtime, auth=auth, **options)) as url,
         AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=key, max_retries=0) as client,

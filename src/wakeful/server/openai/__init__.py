@@ -8,11 +8,11 @@ from starlette.routing import BaseRoute
 
 from ..operations import routes_of
 from ..serving import Serving
-from . import chat, models
+from . import chat, models, responses
 from .errors import error_body
 from .table import PREFIX, TABLE
 
-__all__ = ["PREFIX", "chat", "error_body", "models", "public_paths", "routes"]
+__all__ = ["PREFIX", "chat", "error_body", "models", "public_paths", "responses", "routes"]
 
 
 def routes(serving: Serving) -> Sequence[BaseRoute]:

@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 
 from ...errors import ThreadBusy, TicketClosed, UnknownAgent, UnknownTicket, UsageError
 from ...tools import ClientTool
-from ...types.requests import ModelSettings
 from ...types.tickets import Decision
 from ..follow import Followed, answer_tickets, follow, start_of
 from ..operations import Call, Reply, Stream
@@ -24,13 +23,12 @@ from .content import plain_text
 from .conversation import ChatMessage, continued_thread, input_of, split
 from .errors import Unsupported, stream_error
 from .models import agent_of
-from .table import openai_op
+from .settings import settings_of
+from .table import OPENING, openai_op
 
 __all__ = ["ChatBody", "ToolBody"]
 
 THREAD_HEADER = "wakeful-thread"
-# A comment alone: OpenAI's SDKs take a frame with other fields for an event.
-OPENING = b": open\n\n"
 
 
 class FunctionBody(Struct, frozen=True, kw_only=True):
@@ -120,7 +118,16 @@ async def _begin(call: Call, body: ChatBody, agent: str) -> Followed:
         message,
         thread=thread,
         principal=call.caller.principal,
-        settings=_settings(call, body, agent),
+        settings=settings_of(
+            call,
+            agent,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            max_tokens=body.max_completion_tokens or body.max_tokens,
+            reasoning=body.reasoning_effort,
+            stop=(body.stop,) if isinstance(body.stop, str) else body.stop and tuple(body.stop),
+            seed=body.seed,
+        ),
         client_tools=[_client_tool(tool) for tool in body.tools],
         request_id=call.request_id,
         history=() if is_known else conversation.history,
@@ -141,22 +148,6 @@ def _client_tool(tool: ToolBody) -> ClientTool:
     if tool.type != "function" or tool.function is None:
         raise Unsupported(f"tools of type {tool.type!r:.40} can't be offered to an agent; give functions")
     return ClientTool(tool.function.name, tool.function.description, tool.function.parameters)
-
-
-def _settings(call: Call, body: ChatBody, agent: str) -> ModelSettings | None:
-    """The settings of the request; callers without the right to them get the agent's own."""
-    if not call.caller.may("runs:settings", agent):
-        return None
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    found = ModelSettings(
-        temperature=body.temperature,
-        top_p=body.top_p,
-        max_tokens=body.max_completion_tokens or body.max_tokens,
-        reasoning=body.reasoning_effort,
-        stop=stop,
-        seed=body.seed,
-    )
-    return None if found == ModelSettings() else found
 
 
 def _refuse_unsupported(body: ChatBody) -> None:
