@@ -109,6 +109,11 @@ async def test_unknown_keyword_of_verb_is_named(verb: str, wrong: str, meant: st
         (lambda **given: Runtime([SCRIPTED], **given), "checkpointer", "'store'"),
         (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "deps", "Runtime(deps=...)"),
         (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "output_type", "Agent(output=...)"),
+        (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "stream", "Runtime.stream(...)"),
+        (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "context", "Runtime(deps=...)"),
+        (lambda **given: Runtime([SCRIPTED]).run_sync("a", "hi", **given), "config", "'thread'"),
+        (lambda **given: Agent("a", **given), "middleware", "'plugins'"),
+        (lambda **given: Agent("a", **given), "input_guardrails", "'guardrails'"),
     ],
 )
 def test_keyword_of_other_frameworks_is_translated(make: Callable[..., Any], wrong: str, meant: str) -> None:

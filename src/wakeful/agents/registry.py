@@ -17,6 +17,7 @@ from ..plugins import (
     PHASES,
     ActionQueue,
     Catalog,
+    HeldKey,
     JudgedInput,
     PendingContextKey,
     Plugin,
@@ -197,6 +198,7 @@ class Registry:
                 BackendOutputs,
                 SummaryKey,
                 JudgedInput,
+                HeldKey,
             ),
             self._agents,
         )

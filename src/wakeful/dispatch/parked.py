@@ -97,8 +97,8 @@ def _call_problems(registry: Registry, run: RunRecord, call: Call, *, edited: bo
         agent = agent_of(registry, run)
     except UnknownAgent:
         return []
-    if agent.backend is not None and call.name in QUESTIONS:
-        return []  # The decision goes to the backend unchanged.
+    if call.is_guardrail or (agent.backend is not None and call.name in QUESTIONS):
+        return []  # The decision goes to the backend unchanged, or is about a message.
     tool = agent.tools.get(call.name)
     if tool is None:
         known = ", ".join(sorted(agent.offered)) or "none"

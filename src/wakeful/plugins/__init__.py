@@ -19,6 +19,8 @@ from .contexts import Step as Step
 from .contexts import Supply as Supply
 from .contexts import Suspend as Suspend
 from .guardrail import Guardrail as Guardrail
+from .guardrail import HeldKey as HeldKey
+from .guardrail import HeldMessage as HeldMessage
 from .guardrail import JudgedInput as JudgedInput
 from .guardrail import Rewrite as Rewrite
 from .guardrail import Verdict as Verdict

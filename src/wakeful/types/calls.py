@@ -7,7 +7,10 @@ from typing import Any, Literal
 from .base import Data
 from .tickets import Decision
 
-__all__ = ["Call", "CallOutcome", "CallState", "Effect", "UnknownPolicy"]
+__all__ = ["GUARDRAIL_PREFIX", "Call", "CallOutcome", "CallState", "Effect", "UnknownPolicy"]
+
+# Begins the name of a call that stands for a guardrail's question.
+GUARDRAIL_PREFIX = "guardrail:"
 
 Effect = Literal["pure", "idempotent", "reconcile", "once"]
 UnknownPolicy = Literal["tell", "ask"]
@@ -47,6 +50,11 @@ class Call(Data, omit_defaults=True):
     effect: Effect = "once"
     unknown: UnknownPolicy = "tell"
     started_at: int | None = None
+
+    @property
+    def is_guardrail(self) -> bool:
+        """Whether it is the question of a guardrail, which no message shows. No tool can have such a name."""
+        return self.name.startswith(GUARDRAIL_PREFIX)
 
     @property
     def effective_arguments(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ Seconds = int | float | timedelta
 SYSTEM = "wakeful"
 
 # Values of `asked_by` that aren't plugin names. Reserved: no plugin may have one of these names.
-ASKERS = frozenset({"approval", "client", "remote", "tool", "unknown"})
+ASKERS = frozenset({"approval", "client", "guardrail", "remote", "tool", "unknown"})
 
 
 class Answer(Data, metaclass=Checked, omit_defaults=True):
@@ -191,8 +191,8 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     """A question that a run waits for.
 
     `accepts` lists the modes of an approving decision; the first is the default, and `schema` is the JSON schema
-    of its value. `asked_by` is `approval`, `client`, `tool`, `remote` (an agent's backend), `unknown` (an
-    interrupted call of unknown outcome), or the name of the plugin whose gate suspended the call.
+    of its value. `asked_by` is `approval`, `client`, `guardrail`, `tool`, `remote` (an agent's backend), `unknown`
+    (an interrupted call of unknown outcome), or the name of the plugin whose gate suspended the call.
 
     At its `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides. The
     deadline of a `remote` ticket is the remote agent's, which decides itself: the ticket is `settled` once that

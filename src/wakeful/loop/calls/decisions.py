@@ -11,6 +11,7 @@ from ...types.events import TicketChanged
 from ...types.inbox import DecisionItem
 from ...types.tickets import Decision, NotTaken, Ticket
 from ..activation import Activation
+from ..held import settle_held
 from .ledger import answered, asked_again, change_ticket, edit_fault
 
 __all__ = ["apply_decision", "apply_decision_item", "write_change"]
@@ -60,9 +61,11 @@ def apply_decision(act: Activation, decision: Decision) -> None:
     limit = MAX_RESULT_BYTES if tool is None else tool.max_result_bytes
     change = answered(call, ticket, decision, act.identity, act.now, limit)
     act.draft.put_decision(change.call.decisions[-1])
-    if change.call.state == "finished" and act.has_hooks("after_tool"):
+    if change.message is not None and act.has_hooks("after_tool"):
         change = replace(change, call=replace(change.call, hooks_due=True))
     act.change(change)
+    if call.is_guardrail:
+        settle_held(act, decision)
 
 
 def write_change(act: Activation, ticket: Ticket, decision: Decision) -> None:

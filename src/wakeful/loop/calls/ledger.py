@@ -69,7 +69,12 @@ def finished(
     now: int,
     producer: Producer | None = None,
 ) -> Change:
-    """Finish a call with a reply; `producer` is that of the step's answer, if it is known."""
+    """Finish a call with a reply; `producer` is that of the step's answer, if it is known.
+
+    A guardrail's question has no message.
+    """
+    if call.is_guardrail:
+        return Change(replace(call, state="finished", outcome=outcome, ticket_id=None, finished_at=now), ())
     if call.edited is not None and outcome in ("ok", "error"):
         reply = _with_note(reply, call.edited)
     message = Message(new_id(), "tool", (reply,), now, producer or Producer(run.run_id, call.step, run.agent_id))
@@ -162,6 +167,8 @@ def answered(
     resumed = ToolCallResumed(run, 0, now, call.id, decision, mode)
     if ticket.asked_by == "remote":
         change = _finish_for_backend(row, ticket, decision, run, now)
+    elif decision.verdict == "approve" and ticket.asked_by == "guardrail":
+        change = finished(row, reply_of(None, call.id, call.name), "ok", run, now)
     elif decision.verdict == "deny" and ticket.asked_by == "unknown":
         change = finished(row, _left_unknown(call, decision), "unknown", run, now)
     elif decision.verdict == "deny":
@@ -299,7 +306,7 @@ def _yes_or_no(ticket: Ticket, decision: Decision) -> Decision:
     """Convert True or False to a verdict; other values are refused where they could pass for consent."""
     if isinstance(decision.value, bool):
         return replace(decision, verdict="approve" if decision.value else "deny", mode="proceed", value=None)
-    if ticket.asked_by in ("approval", "remote"):
+    if ticket.asked_by in ("approval", "guardrail", "remote"):
         asked = f"whether {ticket.tool} may run" if ticket.asked_by == "approval" else f"{ticket.message!r:.200}"
         raise InvalidDecision(
             f"ticket {ticket.id} asks {asked}: answer with ticket.approve() or ticket.deny(), or True or False, "

@@ -29,6 +29,8 @@ class Inference(Attempt, eq=False, kw_only=True):
     # Whether this isn't the first request, and whether the last answer reached the output limit.
     is_retry: bool = False
     is_truncated: bool = False
+    # Whether its usage was recorded before: a guardrail has asked about the answer.
+    is_recorded: bool = False
 
     @property
     def current(self) -> Model:

@@ -8,16 +8,17 @@ from msgspec.structs import replace
 
 from ...errors import ConfigurationError, ContextOverflow, ModelError, StoreError, outline, quote
 from ...models import Model, PoolModel
-from ...plugins import AfterInference, PendingContextKey, Step
+from ...plugins import AfterInference, PendingContextKey
 from ...types.calls import Call
 from ...types.content import Content, ToolCall
-from ...types.events import InferenceComplete, StepStart, ToolCallReady
+from ...types.events import InferenceComplete, ToolCallReady
 from ...types.messages import Message, Producer
 from ...types.requests import ToolSpec
 from ...types.runs import NaturalEnd
 from ..activation import Activation
 from ..commits import flush
 from ..disclosure import note_error
+from ..held import held_message
 from ..moves import Infer
 from ..phases import run_phase
 from ..stop_policies import judge, limit_reached, signature
@@ -26,10 +27,11 @@ from .assembler import NO_USAGE
 from .checkpoints import read_cut_off, restore
 from .failure import abandon, handle_failure, keep_partial, take_complete_calls
 from .fitting import learn_weight, make_room
-from .guardrails import channel_of, judge_input, judge_output
+from .guardrails import channel_of, judge_input, judge_output, resume_inference
 from .inference import Inference
 from .partial import PartialReader
 from .request import Prepared, make_request
+from .step_start import open_step
 from .stream import UNFINISHED, prepare_continuation, stream
 from .validation import find_rejection
 
@@ -44,9 +46,12 @@ async def infer(act: Activation, move: Infer) -> None:
     again."""
     if act.agent.guards_input and not await judge_input(act):
         return
+    if (held := held_message(act)) is not None and held.is_answer:
+        await _judge_answer(act, resume_inference(act, held), held.content)
+        return
     is_new = act.view.run.stage == "between"
     if is_new:
-        await _open_step(act)
+        await open_step(act)
     # A step that another process left in the middle.
     is_resumed = not is_new and act.inference is None and act.env.store.durable
     if act.agent.backend is not None:
@@ -76,21 +81,13 @@ async def infer(act: Activation, move: Infer) -> None:
     await _judge_answer(act, inference, content)
 
 
-async def _open_step(act: Activation) -> None:
-    run = act.view.run
-    act.put_run(replace(run, stage="inferring", steps=run.steps + 1, updated_at=act.now))
-    act.draft.log.append(StepStart(act.identity, 0, act.now, run.steps + 1))
-    if not act.hookless and act.has_hooks("step_start"):
-        await run_phase(act, "step_start", act.agent.hooks["step_start"], Step)
-
-
 async def _judge_answer(act: Activation, inference: Inference, content: tuple[Content, ...]) -> None:
     """Have guardrails, hooks and validators judge a whole answer, then accept it, unless it is blocked."""
     act.inference = None
     now = act.now = act.clock.now()
     producer = Producer(act.identity.run_id, act.view.run.steps, act.identity.agent_id)
     message = Message(inference.answer.message_id, "assistant", content, now, producer)
-    if act.agent.withholds:
+    if act.agent.withholds or inference.is_recorded:
         judged = await judge_output(act, inference, message)
         if judged is None:
             return
@@ -213,7 +210,7 @@ def _accept(act: Activation, inference: Inference, message: Message, rejection: 
     run, now, calls = view.run, message.created_at, answer.calls
     usage, signatures, answer_id = run.usage, run.signatures, run.answer_id
     used = answer.usage if answer.spent is NO_USAGE else answer.total
-    if used is not NO_USAGE:
+    if used is not NO_USAGE and not inference.is_recorded:
         learn_weight(act, model, answer.usage)
         usage += used
         view.tree.usage += used
@@ -243,9 +240,10 @@ def _accept(act: Activation, inference: Inference, message: Message, rejection: 
         ending=ending,
         updated_at=now,
     )
-    took = now - inference.started
-    sent = (inference.instructions, inference.digest, inference.offered)
-    log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took, *sent))
+    if not inference.is_recorded:
+        took = now - inference.started
+        sent = (inference.instructions, inference.digest, inference.offered)
+        log.append(InferenceComplete(identity, 0, now, model.name, message.id, answer.stop, used, took, *sent))
     if calls:
         _write_calls(act, inference, calls, now)
     if ending is None:
@@ -257,7 +255,7 @@ def _write_calls(act: Activation, inference: Inference, calls: Sequence[ToolCall
     offered, problems = inference.request.tools, inference.answer.problems
     if offered is not act.agent.specs:
         problems = _unoffered(act, inference.answer, calls, offered)
-    for index, wanted in enumerate(calls):
+    for index, wanted in enumerate(calls, len(view.calls)):  # After the questions of guardrails.
         call_id, name, arguments = wanted.id, wanted.name, wanted.arguments
         call = Call(call_id, identity.run_id, view.run.steps, index, name, arguments)
         if problems:
