@@ -53,9 +53,9 @@ PUBLIC = {
     "wakeful.state": "AnyKey Snapshot StateKey",
     "wakeful.stores": """
         About Backlog ChildPolicy Chunk Claimed Claims Codec Commit Committed DeadSeen Dispatch Due Fence
-        Lease MemoryStore Overview PostgresStore Pruned QueueSeen Records Relay RelayStatus Renewals Retention
-        RunSeen SqliteStore StateWrite Store Tally TaskSeen ThreadRecord ThreadView TicketSeen UsageEntry
-        UsageKey UsageRow WorkerSeen open_store
+        Lease MemoryStore OutcomeKind Overview PostgresStore Pruned QueueSeen Records Relay RelayStatus
+        Renewals Retention RunFilters RunSeen SqliteStore StateWrite Store Tally TaskSeen ThreadRecord
+        ThreadView TicketFilters TicketOrder TicketSeen UsageEntry UsageKey UsageRow WorkerSeen open_store
     """,
     "wakeful.tasks": "Cron FunctionTask Schedule TaskContext task",
     "wakeful.testing": """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from wakeful.errors import (
 )
 from wakeful.events import TextDelta
 from wakeful.server import app
+from wakeful.stores import Tally
 
 
 class Weather(BaseModel):
@@ -132,6 +134,35 @@ async def test_resume_takes_decisions_and_answers(kind: str, tmp_path: Path) -> 
         assert (await agents.resume(waiting.run_id, waiting.tickets[0].approve())).text == "It is refunded."
         waiting = await agents.run("refunds", "Refund A7")
         assert (await agents.resume(waiting.run_id, answers={waiting.tickets[0].id: True})).status == "done"
+
+
+@both
+async def test_lists_are_filtered_paged_and_counted(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as agents:
+        one = (await agents.run("refunds", "Refund A7", thread="t")).tickets[0]
+        shows = [ClientTool("show", "Shows a page.")]
+        two = (await agents.run("screen", "Show it", client_tools=shows)).tickets[0]
+        await agents.run("desk", "Hi")
+        await agents.run("broken", "Hi", check=False)
+        tickets, runs = agents.tickets, agents.runs
+        assert await tickets.count(status="open") == Tally(2)
+        assert await tickets.count(agent="refunds", tool="refund") == Tally(1)
+        assert await tickets.count(agent="desk") == await tickets.count(asked_by="tool") == Tally(0)
+        assert await tickets.count(one.run_id) == await tickets.count(thread="t") == Tally(1)
+        by_deadline = await tickets.list(status="open", order="deadline")
+        assert [each.id for each in by_deadline] == [one.id, two.id]
+        assert [each.id for each in await tickets.list(after=one.id)] == [two.id]
+        after = (one.deadline, one.id)
+        assert [each.id for each in await tickets.list(status="open", order="deadline", after=after)] == [two.id]
+        assert await tickets.list(due_before=datetime(2020, 1, 1, tzinfo=UTC)) == []
+        with pytest.raises(UsageError, match="one status"):
+            await tickets.list(order="deadline")
+        assert [run.agent_id for run in await runs.list(outcome="error")] == ["broken"]
+        assert [run.id for run in await runs.list(waits_for="tool_permission")] == [one.run_id]
+        assert [run.id for run in await runs.list(before=two.run_id)] == [one.run_id]
+        assert await runs.count() == await runs.count(since=datetime(2020, 1, 1, tzinfo=UTC)) == Tally(4)
+        assert await runs.count(root=one.run_id) == await runs.count(parent=one.run_id) == Tally(0)
+        assert await runs.count(until=datetime(2020, 1, 1, tzinfo=UTC)) == Tally(0)
 
 
 @both

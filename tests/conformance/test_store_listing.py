@@ -6,13 +6,25 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from store_suite import StoreFactory, Writer, call, identity, item, message, numbered, record, step, ticket
+from store_suite import (
+    StoreFactory,
+    Writer,
+    call,
+    identity,
+    item,
+    message,
+    numbered,
+    record,
+    step,
+    ticket,
+    waiting,
+)
 
-from wakeful.stores import About, Commit
+from wakeful.stores import NO_DEADLINE, About, Commit, Tally
 from wakeful.types.content import Text
 from wakeful.types.ids import new_id
 from wakeful.types.messages import Message
-from wakeful.types.runs import Principal
+from wakeful.types.runs import Cancelled, Failed, NaturalEnd, Outcome, Principal
 from wakeful.types.tickets import Decision, NotTaken
 
 # -- messages ------------------------------------------------------------------------------------------------
@@ -110,6 +122,52 @@ async def test_thread_keeps_principal_of_its_first_input(open_store: StoreFactor
         assert await store.threads(principal="bob") == []
 
 
+async def test_runs_are_filtered_and_counted(open_store: StoreFactory) -> None:
+    """Every condition, with the count by the same conditions, and pages in a range of times."""
+    async with open_store() as store:
+        ids = [new_id() for _ in range(5)]
+        ends = {0: NaturalEnd(), 1: Failed("E", "no"), 2: Cancelled()}
+        for n, run_id in enumerate(ids):
+            one = record(run_id, f"t{n}", agent_id=f"a{n % 2}", created_at=100 - n, principal=Principal("bob"))
+            if n == 4:
+                one = replace(one, identity=replace(one.identity, parent_run_id=ids[0]), owner="ann")
+            writer = Writer(store, f"t{n}")
+            await writer.claim(runs=[one])
+            waits = waiting("input") if n == 3 else None
+            end = Outcome(ends[n]) if n in ends else None
+            status = "done" if end else "waiting" if waits else "running"
+            finished = 200 if end else None
+            later = replace(one, status=status, waiting=waits, outcome=end, finished_at=finished)
+            await writer.write(message(), runs=[later])
+
+        async def listed(**filters: Any) -> list[int]:
+            found = [ids.index(run.id) for run in await store.runs(**filters)]
+            counted = {name: value for name, value in filters.items() if name not in ("before", "limit")}
+            if counted == filters:
+                assert await store.count_runs(9, **counted) == Tally(len(found))
+            return found
+
+        assert await listed() == [4, 3, 2, 1, 0]
+        assert await listed(outcome="error") == [1]
+        assert await listed(outcome="natural_end", status="done") == [0]
+        assert await listed(waits_for="external_event") == [3]
+        assert await listed(waits_for="timer") == []
+        assert await listed(parent_run_id=ids[0]) == [4]
+        assert await listed(agents=["a0"]) == [4, 2, 0]
+        assert await listed(agents=()) == []
+        assert await listed(principal="bob") == [3, 2, 1, 0]
+        assert await listed(principal="ann") == [4]
+        assert await listed(since=97, until=99) == [2, 3]
+        assert await listed(since=97) == [0, 1, 2, 3]
+        assert await listed(since=96, limit=2) == [0, 1]
+        assert await listed(since=96, before=ids[1], limit=2) == [2, 3]
+        assert await listed(until=99, before=ids[2]) == [3, 4]
+        assert await listed(since=1, before="gone") == []
+        assert await store.count_runs(3, status="done") == Tally(3)
+        assert await store.count_runs(2) == Tally(2, True)
+        assert await store.tenant("other").count_runs(9) == Tally(0)
+
+
 # -- tickets -------------------------------------------------------------------------------------------------
 
 
@@ -141,11 +199,51 @@ async def test_tickets_are_listed_oldest_first_across_threads(open_store: StoreF
         assert await listed(requester="eve") == [0, 2]
         assert await listed(requester="eve", status="open", assignee="ann") == [0]
         assert await listed("r1", assignee="ann", status="open") == [0]
-        assert await listed(after=ids[0], limit=2) == [1, 2]
-        assert await listed(after=ids[3]) == []
+        assert await listed(after=(0, ids[0]), limit=2) == [1, 2]
+        assert await listed(after=(0, ids[3])) == []
         assert await listed(limit=0) == []
         assert await listed(thread_id="t3") == await listed("r3") == await listed(assignee="eve") == []
         assert (await store.counts())["tickets"] == 3
+
+
+async def test_tickets_are_filtered_and_counted(open_store: StoreFactory) -> None:
+    """Every condition, in both orders, and the count by the same conditions."""
+    async with open_store() as store:
+        asked = [
+            ticket("k1", agent_id="desk", tool="refund", deadline=30, requester="eve", groups=("fi/na nce",)),
+            ticket("k2", agent_id="desk", tool="refund", asked_by="tool", requester="eve"),
+            ticket("k3", agent_id="help", tool="ask", asked_by="tool", deadline=10, assignee="role:lead"),
+            ticket("k4", agent_id="help", tool="refund", deadline=20, by_requester=True, requester="eve"),
+            ticket("k5", status="answered", deadline=5, assignee="user:group:x"),
+        ]
+        await Writer(store).begin("r1", tickets=asked)
+        eve, lead = Principal("eve"), Principal("ann", roles=("lead",), groups=("fi/na nce", "finance"))
+
+        async def listed(**filters: Any) -> list[str]:
+            found = [one.id for one in await store.tickets(**filters)]
+            counted = {name: value for name, value in filters.items() if name not in ("order", "after")}
+            if "after" not in filters:
+                assert await store.count_tickets(9, **counted) == Tally(len(found))
+            return found
+
+        assert await listed(agent_id="desk") == await listed(agents=["desk", "x"], status="open") == ["k1", "k2"]
+        assert await listed(agents=()) == []
+        assert await listed(tool="refund", asked_by="approval") == ["k1", "k4"]
+        assert await listed(due_before=20) == ["k3", "k5"]
+        assert await listed(answerable_by=eve) == ["k2", "k4"]
+        assert await listed(answerable_by=lead) == ["k1", "k3", "k4"]
+        assert await listed(in_groups_of=lead) == ["k1", "k3"]
+        assert await listed(in_groups_of=eve) == []
+        assert await listed(visible_to=eve) == ["k1", "k2", "k4"]
+        assert await listed(visible_to=Principal("bob", groups=("fi",))) == ["k4"]
+        assert await listed(answerable_by=Principal("group:x")) == ["k4", "k5"]
+        assert await listed(status="open", order="deadline") == ["k3", "k4", "k1", "k2"]
+        assert await listed(status="open", order="deadline", after=(20, "k4")) == ["k1", "k2"]
+        assert await listed(status="open", order="deadline", after=(NO_DEADLINE, "k2")) == []
+        assert await listed(thread_id="t9", below=["t1"], status="open", tool="ask") == ["k3"]
+        assert await store.count_tickets(2, status="open") == Tally(2, True)
+        assert await store.count_tickets(9, "r1", thread_id="t1") == Tally(5)
+        assert await store.tenant("other").count_tickets(9) == Tally(0)
 
 
 async def test_ticket_is_found_by_id(open_store: StoreFactory) -> None:

@@ -11,14 +11,28 @@ import pytest
 from context.seeding import seed
 from postgres_server import fresh_store
 from wakeful.stores.sqlite import SqliteStore
-from wakeful.types import ApiKey, AuditEntry
+from wakeful.types import ApiKey, AuditEntry, Principal
 
+ANN = Principal("ann", groups=("a", "b"), roles=("lead",))
 READS: dict[str, Callable[[SqliteStore], Any]] = {
     "audit": lambda store: store.records(AuditEntry),
     "audit page": lambda store: store.records(AuditEntry, before="a"),
     "runs of a principal": lambda store: store.runs(principal="ann"),
     "threads of a principal": lambda store: store.threads(principal="ann"),
     "threads of a principal, page": lambda store: store.threads(principal="ann", before="t"),
+    "children of a run": lambda store: store.runs(parent_run_id="r"),
+    "runs by outcome": lambda store: store.runs(outcome="error"),
+    "runs in a range": lambda store: store.runs(since=1, until=2),
+    "runs in a range, page": lambda store: store.runs(until=2, before="r"),
+    "waiting runs by reason": lambda store: store.runs(status="waiting", waits_for="timer"),
+    "open tickets by deadline": lambda store: store.tickets(status="open", order="deadline", limit=5),
+    "open tickets by deadline, page": lambda store: store.tickets(
+        status="open", order="deadline", after=(5, "k"), due_before=9, limit=5
+    ),
+    "open tickets for a principal": lambda store: store.tickets(
+        status="open", order="deadline", answerable_by=ANN, limit=5
+    ),
+    "open tickets that a principal sees": lambda store: store.tickets(status="open", visible_to=ANN, limit=5),
     "tickets of a requester": lambda store: store.tickets(requester="ann", limit=5),
     "key": lambda store: store.record(ApiKey, "k"),
     "key of any tenant": lambda store: store.find_record(ApiKey, "k"),

@@ -6,17 +6,19 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ..stores import OutcomeKind
 from ..types.content import Audio, Document, Image, Text, Video
 from ..types.requests import ModelSettings
-from ..types.runs import PRIORITY, RunStatus
+from ..types.runs import PRIORITY, RunStatus, WaitReason
 from ..types.tickets import Decision, ResumeMode, Verdict
 from .numbers import Priority, Seconds, Time
-from .pages import PageQuery
+from .pages import check_limit
 
 __all__ = [
     "MAX_WAIT",
     "CancelRun",
     "ClientToolBody",
+    "CountRuns",
     "CreateRun",
     "DecisionBody",
     "EventsQuery",
@@ -72,13 +74,34 @@ class CreateRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         check_wait(self.wait)
 
 
-class ListRuns(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of runs. Operators may name a `principal`; others see their own runs."""
+class CountRuns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filters of runs. Operators may name a `principal`; others see their own runs.
+
+    - `root`: the runs below this one; `parent`: those directly below it.
+    - `outcome`: why they ended, such as `error`; `waits_for`: why they wait, such as `tool_permission`.
+    - `since`, `until`: they were created from this time on, and before that one, in milliseconds.
+    """
 
     status: RunStatus | None = None
     agent: str | None = None
     thread: str | None = None
     principal: str | None = None
+    root: str | None = None
+    parent: str | None = None
+    outcome: OutcomeKind | None = None
+    waits_for: WaitReason | None = None
+    since: Time | None = None
+    until: Time | None = None
+
+
+class ListRuns(CountRuns, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filters of runs as in `CountRuns`, which are listed newest first."""
+
+    limit: int = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self)
 
 
 class CancelRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

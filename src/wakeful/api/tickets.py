@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ..stores import TicketOrder
 from ..types.tickets import Decision, TicketStatus
-from .pages import PageQuery
+from .numbers import Time
+from .pages import check_limit
 from .problems import Problem
 from .runs import DecisionBody, check_wait
 
@@ -13,7 +15,7 @@ __all__ = [
     "AnswerTicket",
     "AnswerTickets",
     "CommentTicket",
-    "Count",
+    "CountTickets",
     "LeftView",
     "ListTickets",
     "ReassignTicket",
@@ -24,20 +26,39 @@ __all__ = [
 MAX_BULK = 200
 
 
-class ListTickets(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of tickets. `assignee` may be `me`: the caller, its groups and its roles."""
+class CountTickets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filters of tickets.
+
+    - `assignee`: `me` for tickets that the caller may answer, `my-groups` for those of them that are for its
+      groups and roles, or an assignee as tickets have it: a user's id, `group:<name>` or `role:<name>`.
+    - `asked_by`: what asked, such as `approval`, `tool` (a question), `client` or a plugin's name.
+    - `due_before`: their deadline is before this time, in milliseconds.
+    - `thread`, `run`: with everything below it.
+    """
 
     status: TicketStatus | None = None
+    agent: str | None = None
+    tool: str | None = None
+    asked_by: str | None = None
     assignee: str | None = None
+    requester: str | None = None
     thread: str | None = None
     run: str | None = None
+    due_before: Time | None = None
 
 
-class Count(Struct, frozen=True, kw_only=True):
-    """A count; with `more` a lower bound."""
+class ListTickets(CountTickets, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filters of tickets as in `CountTickets`.
 
-    count: int
-    more: bool = False
+    They are listed oldest first, or with `order=deadline` and a `status` by their nearest deadline.
+    """
+
+    order: TicketOrder = "created"
+    limit: int = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self)
 
 
 class AnswerTicket(DecisionBody, frozen=True, forbid_unknown_fields=True, kw_only=True):

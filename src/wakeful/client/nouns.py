@@ -6,16 +6,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from ..api.agents import AgentView
-from ..api.operators import CreateTask, PutSchedule
-from ..api.pages import Page
-from ..api.runs import MAX_WAIT, CancelRun, Wanted
+from ..api.operators import CreateTask, ListDispatches, PutSchedule
+from ..api.pages import Page, Paged, cursor_of
+from ..api.runs import MAX_WAIT, CancelRun, ListRuns, Wanted
 from ..api.threads import (
     DescribeThread,
     EditInput,
     Forked,
     ForkThread,
     ImportThread,
+    ListDeadLetters,
+    ListThreads,
     MoveInput,
     RelayView,
     Removed,
@@ -24,12 +28,12 @@ from ..dispatch import RunResult
 from ..errors import UnknownAgent
 from ..messaging import PendingInput
 from ..runtime import Ledger, RunTree
-from ..stores import ChildPolicy, Dispatch, ThreadRecord, WorkerSeen
+from ..stores import ChildPolicy, Dispatch, OutcomeKind, Tally, ThreadRecord, WorkerSeen
 from ..tasks import Schedule
 from ..types.calls import Call
 from ..types.mail import DeadLetter, Receipt
 from ..types.messages import Message
-from ..types.runs import Failed, RunRecord, RunStatus, TaskRecord, TaskStatus, TaskWake
+from ..types.runs import Failed, RunRecord, RunStatus, TaskRecord, TaskStatus, TaskWake, WaitReason
 from .http import Http, path_of
 
 __all__ = ["Agents", "Mail", "Runs", "Schedules", "Tasks", "Threads", "Workers", "checked", "ms"]
@@ -52,13 +56,16 @@ def checked(result: RunResult[Any], *, check: bool) -> RunResult[Any]:
     return result
 
 
-async def pages(http: Http, path: str, kind: Any, limit: int | None, **query: Any) -> list[Any]:
-    """The items of a list, page by page, up to a limit."""
+async def pages(
+    http: Http, path: str, kind: Any, query: Paged, limit: int | None, after: str | None = None
+) -> list[Any]:
+    """The items of a list, page by page, up to a limit; those that follow the key `after`."""
     found: list[Any] = []
-    cursor = None
+    cursor = None if after is None else cursor_of(query, after)
+    wanted = msgspec.to_builtins(query)
     while limit is None or len(found) < limit:
         size = PAGE if limit is None else min(PAGE, limit - len(found))
-        page = await http.get(path, Page[kind], limit=size, cursor=cursor, **query)
+        page = await http.get(path, Page[kind], **{**wanted, "limit": size, "cursor": cursor})
         found += page.items
         cursor = page.next
         if cursor is None:
@@ -104,10 +111,60 @@ class Runs(Noun):
         thread: str | None = None,
         status: RunStatus | None = None,
         agent: str | None = None,
+        principal: str | None = None,
+        root: str | None = None,
+        parent: str | None = None,
+        outcome: OutcomeKind | None = None,
+        waits_for: WaitReason | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: str | None = None,
         limit: int | None = 100,
     ) -> Sequence[RunRecord]:
-        """Run records, newest first."""
-        return await pages(self._http, "/v1/runs", RunRecord, limit, thread=thread, status=status, agent=agent)
+        """Run records, newest first; see `runtime.runs.list`."""
+        query = ListRuns(
+            thread=thread,
+            status=status,
+            agent=agent,
+            principal=principal,
+            root=root,
+            parent=parent,
+            outcome=outcome,
+            waits_for=waits_for,
+            since=ms(since),
+            until=ms(until),
+        )
+        return await pages(self._http, "/v1/runs", RunRecord, query, limit, before)
+
+    async def count(
+        self,
+        *,
+        thread: str | None = None,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        principal: str | None = None,
+        root: str | None = None,
+        parent: str | None = None,
+        outcome: OutcomeKind | None = None,
+        waits_for: WaitReason | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Tally:
+        """The number of runs, counted up to 10,000; the filters are those of `list`."""
+        return await self._http.get(
+            "/v1/runs:count",
+            Tally,
+            thread=thread,
+            status=status,
+            agent=agent,
+            principal=principal,
+            root=root,
+            parent=parent,
+            outcome=outcome,
+            waits_for=waits_for,
+            since=ms(since),
+            until=ms(until),
+        )
 
     async def result(self, run_id: str) -> RunResult[Any]:
         """A run's result so far, without waiting for more."""
@@ -146,9 +203,12 @@ class Threads(Noun):
         """A thread's record; raises `UnknownThread`."""
         return await self._http.get(path_of("/v1/threads/{}", thread), ThreadRecord)
 
-    async def list(self, *, limit: int | None = 100) -> Sequence[ThreadRecord]:
-        """Threads, newest first."""
-        return await pages(self._http, "/v1/threads", ThreadRecord, limit)
+    async def list(
+        self, *, principal: str | None = None, before: str | None = None, limit: int | None = 100
+    ) -> Sequence[ThreadRecord]:
+        """Threads, newest first; see `runtime.threads.list`."""
+        query = ListThreads(principal=principal)
+        return await pages(self._http, "/v1/threads", ThreadRecord, query, limit, before)
 
     async def messages(self, thread: str, *, newest: int | None = None) -> Sequence[Message]:
         """A thread's conversation, oldest first: all of it, or the `newest` messages."""
@@ -252,9 +312,12 @@ class Mail(Noun):
         path = path_of("/v1/mail/pending/{}", input_id)
         return await self._http.call("DELETE", path, PendingInput, revision=revision, versioned=True)
 
-    async def dead_letters(self, *, thread: str | None = None, limit: int | None = None) -> Sequence[DeadLetter]:
+    async def dead_letters(
+        self, *, thread: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Sequence[DeadLetter]:
         """Messages whose delivery was given up, oldest first."""
-        return await pages(self._http, "/v1/mail/dead-letters", DeadLetter, limit, thread=thread)
+        query = ListDeadLetters(thread=thread)
+        return await pages(self._http, "/v1/mail/dead-letters", DeadLetter, query, limit, after)
 
     async def replay(self, message_id: str) -> RelayView:
         """Deliver a dead letter again, under the same id."""
@@ -319,9 +382,12 @@ class Workers(Noun):
         """The workers that hold a lease on the store."""
         return await self._http.get("/v1/workers", list[WorkerSeen])
 
-    async def dispatches(self, *, dead: bool | None = None, limit: int | None = 100) -> Sequence[Dispatch]:
+    async def dispatches(
+        self, *, dead: bool | None = None, after: str | None = None, limit: int | None = 100
+    ) -> Sequence[Dispatch]:
         """Threads that are due for a worker or claimed by one, by thread id."""
-        return await pages(self._http, "/v1/workers/dispatches", Dispatch, limit, dead=dead)
+        query = ListDispatches(dead=dead)
+        return await pages(self._http, "/v1/workers/dispatches", Dispatch, query, limit, after)
 
     async def revive(self, thread: str) -> bool:
         """Put a thread's dead dispatch back; False if it has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from ..api.runs import MAX_WAIT, DecisionBody
@@ -10,17 +11,18 @@ from ..api.tickets import (
     AnswerTicket,
     AnswerTickets,
     CommentTicket,
-    Count,
     LeftView,
+    ListTickets,
     ReassignTicket,
     TicketOutcome,
     WithdrawAnswer,
 )
 from ..dispatch import LeftAnswer, RunResult
 from ..errors import InvalidDecision, UnknownTicket
+from ..stores import Tally, TicketOrder
 from ..types.tickets import Decision, Ticket, TicketStatus
 from .http import Http, path_of
-from .nouns import Noun, Settled, checked, pages
+from .nouns import Noun, Settled, checked, ms, pages
 
 __all__ = ["Tickets", "answer_body", "decision_body"]
 
@@ -44,16 +46,65 @@ class Tickets(Noun):
         *,
         thread: str | None = None,
         status: TicketStatus | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        asked_by: str | None = None,
         assignee: str | None = None,
+        requester: str | None = None,
+        due_before: datetime | None = None,
+        order: TicketOrder = "created",
+        after: str | tuple[int | None, str] | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
-        """Tickets in any status, oldest first; `assignee` may be `me`."""
-        wanted = {"run": run_id, "thread": thread, "status": status, "assignee": assignee}
-        return await pages(self._http, "/v1/tickets", Ticket, limit, **wanted)
+        """Tickets in any status, oldest first or by deadline; see `runtime.tickets.list`.
 
-    async def count(self, *, status: TicketStatus | None = None, assignee: str | None = None) -> Count:
-        """The number of tickets, up to 1,000."""
-        return await self._http.get("/v1/tickets:count", Count, status=status, assignee=assignee)
+        The `assignee` may be `me` for those that the caller may answer, and `my-groups` for those of them that are
+        for its groups and roles.
+        """
+        query = ListTickets(
+            run=run_id,
+            thread=thread,
+            status=status,
+            agent=agent,
+            tool=tool,
+            asked_by=asked_by,
+            assignee=assignee,
+            requester=requester,
+            due_before=ms(due_before),
+            order=order,
+        )
+        if isinstance(after, str):
+            after = ((await self.get(after)).deadline if order == "deadline" else None), after
+        key = None if after is None else f"{'' if after[0] is None else after[0]} {after[1]}"
+        return await pages(self._http, "/v1/tickets", Ticket, query, limit, key)
+
+    async def count(
+        self,
+        run_id: str | None = None,
+        *,
+        thread: str | None = None,
+        status: TicketStatus | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        asked_by: str | None = None,
+        assignee: str | None = None,
+        requester: str | None = None,
+        due_before: datetime | None = None,
+    ) -> Tally:
+        """The number of tickets, counted up to 10,000; the filters are those of `list`."""
+        return await self._http.get(
+            "/v1/tickets:count",
+            Tally,
+            run=run_id,
+            thread=thread,
+            status=status,
+            agent=agent,
+            tool=tool,
+            asked_by=asked_by,
+            assignee=assignee,
+            requester=requester,
+            due_before=ms(due_before),
+        )
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """The decisions about a ticket and the comments on it."""

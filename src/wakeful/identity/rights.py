@@ -12,16 +12,15 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ..errors import NotAllowed, StaleDecision
+from ..types.addressees import addressees_of, asks_consent, names_of
 from ..types.runs import Author, Principal, Right
 from ..types.tickets import SYSTEM, Decision, Ticket, Vote
 
 __all__ = [
     "accepted_from_requester",
     "add_vote",
-    "asks_consent",
     "check_withdrawal",
     "is_candidate",
-    "is_named",
     "permit",
 ]
 
@@ -42,31 +41,13 @@ _WHAT: dict[Action, str] = {
 }
 
 
-def asks_consent(ticket: Ticket) -> bool:
-    """Whether a ticket asks for consent or for a call's outcome, rather than for a value.
-
-    A gate asks for consent, whatever it accepts.
-    """
-    if ticket.asked_by == "remote":
-        return not ticket.asks_value
-    return ticket.asked_by not in ("tool", "client")
-
-
 def is_candidate(ticket: Ticket, principal: Principal, action: Action = "answer") -> bool:
     """Whether a ticket is a principal's to act on, apart from its rights."""
     if action == "comment":
         return True
-    is_requester = ticket.requester == principal.id
-    if not asks_consent(ticket):
-        if ticket.assignee is not None:
-            return is_named(ticket.assignee, principal)
-        return is_requester or ticket.requester is None
-    if is_requester:
+    if asks_consent(ticket) and ticket.requester == principal.id:
         return ticket.by_requester and action == "answer"
-    if ticket.assignee is None and not ticket.groups:
-        return True
-    named = ticket.assignee is not None and is_named(ticket.assignee, principal)
-    return named or any(group in ticket.groups for group in principal.groups)
+    return not names_of(principal).isdisjoint(addressees_of(ticket))
 
 
 def accepted_from_requester(ticket: Ticket) -> list[str]:
@@ -79,20 +60,6 @@ def accepted_from_requester(ticket: Ticket) -> list[str]:
     if is_others and not is_candidate(ticket, Principal(ticket.requester)):
         return []
     return ["deny", *ticket.accepts]
-
-
-def is_named(assignee: str, principal: Principal) -> bool:
-    """Whether an assignee is this principal, or one of its groups or roles."""
-    kind, _, name = assignee.partition(":")
-    match kind:
-        case "group":
-            return name in principal.groups
-        case "role":
-            return name in principal.roles
-        case "user":
-            return name == principal.id
-        case _:
-            return assignee == principal.id
 
 
 def permit(ticket: Ticket, decision: Decision, author: Author | None) -> Decision:

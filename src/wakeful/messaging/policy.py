@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from ..identity.rights import is_named
 from ..stores import ThreadView
+from ..types.addressees import is_named
 from ..types.inbox import InputPolicy
 from ..types.mail import MailPolicy, Relation
 from ..types.runs import Principal

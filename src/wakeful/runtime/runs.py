@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, get_args
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,18 +20,21 @@ from ..dispatch import (
 )
 from ..errors import UnknownRun
 from ..errors.arguments import checked_methods
-from ..stores import Store
+from ..stores import OutcomeKind, Store, Tally
 from ..types.calls import Call
 from ..types.copies import copy_mutable
 from ..types.inbox import Request
-from ..types.runs import ErrorDetail, RunRecord, RunStatus, TaskRecord
-from .arguments import check_choice, check_count, check_id, check_ids, check_request_id
+from ..types.runs import ErrorDetail, RunRecord, RunStatus, TaskRecord, WaitReason
+from .arguments import check_count, check_id, check_ids, check_request_id
+from .filters import run_filters
 from .scope import Scope
 
-__all__ = ["Ledger", "RunTree", "Runs", "find_run", "shown"]
+__all__ = ["MAX_COUNT", "Ledger", "RunTree", "Runs", "find_run", "shown"]
 
 # The most runs that a tree shows.
 MAX_TREE = 10_000
+# The most rows that a count looks at.
+MAX_COUNT = 10_000
 
 
 class Ledger(Struct, frozen=True):
@@ -67,20 +71,70 @@ class Runs:
         *,
         thread: str | None = None,
         status: RunStatus | None = None,
-        agent: str | None = None,
+        agent: str | Collection[str] | None = None,
         principal: str | None = None,
+        root: str | None = None,
+        parent: str | None = None,
+        outcome: OutcomeKind | None = None,
+        waits_for: WaitReason | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[RunRecord]:
-        """Run records, newest first; `principal` is the id of their principal. Pass the last run's id as `before`
-        for the next page."""
-        check_choice(status, get_args(RunStatus), "status")
-        check_ids(thread=thread, agent=agent, principal=principal, run=before)
-        limit = check_count(limit, "limit") or 100
-        found = await self._scope.store.runs(
-            thread_id=thread, status=status, agent_id=agent, principal=principal, before=before, limit=limit
+        """Run records, newest first.
+
+        - `agent`: one agent or several; `principal`: the id of the principal that owns the runs.
+        - `root`: the runs below this one; `parent`: those directly below it.
+        - `outcome`: why they ended, such as `error`; `waits_for`: why they wait, such as `tool_permission`.
+        - `since`, `until`: they were created from this time on, and before that one.
+
+        Pass the last run's id as `before` for the next page.
+        """
+        where = run_filters(
+            thread=thread,
+            status=status,
+            agent=agent,
+            principal=principal,
+            root=root,
+            parent=parent,
+            outcome=outcome,
+            waits_for=waits_for,
+            since=since,
+            until=until,
         )
-        return [shown(run) for run in found]
+        check_ids(run=before)
+        most = check_count(limit, "limit") or 100
+        return [shown(run) for run in await self._scope.store.runs(before=before, limit=most, **where)]
+
+    async def count(
+        self,
+        *,
+        thread: str | None = None,
+        status: RunStatus | None = None,
+        agent: str | Collection[str] | None = None,
+        principal: str | None = None,
+        root: str | None = None,
+        parent: str | None = None,
+        outcome: OutcomeKind | None = None,
+        waits_for: WaitReason | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Tally:
+        """The number of runs, counted up to 10,000; the filters are those of `list`."""
+        where = run_filters(
+            thread=thread,
+            status=status,
+            agent=agent,
+            principal=principal,
+            root=root,
+            parent=parent,
+            outcome=outcome,
+            waits_for=waits_for,
+            since=since,
+            until=until,
+        )
+        return await self._scope.store.count_runs(MAX_COUNT, **where)
 
     async def errors(self, run_id: str) -> Sequence[ErrorDetail]:
         """The texts of a run's unexpected exceptions, at most the last 16, for operators.

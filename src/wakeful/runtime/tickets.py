@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, get_args
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -15,11 +16,11 @@ from ..dispatch import (
     check_result,
     left_answer,
     submit_decision,
-    threads_below,
     withdraw,
 )
 from ..errors import InvalidDecision, UnknownTicket, UsageError
 from ..errors.arguments import checked_methods
+from ..stores import NO_DEADLINE, Tally, TicketOrder, due_of
 from ..types.content import clean_text, require_text
 from ..types.copies import copy_mutable
 from ..types.inbox import Request
@@ -27,7 +28,6 @@ from ..types.runs import Author, Principal
 from ..types.tickets import Decision, Ticket, TicketStatus, is_assignee, plain_assignee
 from .arguments import (
     check_author,
-    check_choice,
     check_count,
     check_id,
     check_ids,
@@ -35,7 +35,8 @@ from .arguments import (
     check_request_id,
     make_decisions,
 )
-from .runs import find_run
+from .filters import ticket_filters
+from .runs import MAX_COUNT
 from .scope import Scope
 
 __all__ = ["Tickets"]
@@ -61,35 +62,86 @@ class Tickets:
         *,
         thread: str | None = None,
         status: TicketStatus | None = None,
+        agent: str | Collection[str] | None = None,
+        tool: str | None = None,
+        asked_by: str | None = None,
         assignee: str | None = None,
         requester: str | None = None,
-        after: str | None = None,
+        answerable_by: Principal | None = None,
+        in_groups_of: Principal | None = None,
+        visible_to: Principal | None = None,
+        due_before: datetime | None = None,
+        order: TicketOrder = "created",
+        after: str | tuple[int | None, str] | None = None,
         limit: int | None = None,
     ) -> Sequence[Ticket]:
         """Tickets in any status, oldest first: of one run or thread with everything below it, or all.
 
-        `requester` is the id of the principal at the root of the run's tree.
+        - `agent`: one agent or several; `asked_by`: as in `Ticket`, such as `approval`.
+        - `requester`: the id of the principal at the root of the run's tree.
+        - `answerable_by`: tickets that this principal may answer; `in_groups_of`: as a member of one of its groups
+          or in one of its roles; `visible_to`: those, and the tickets that it requested.
+        - `order="deadline"`: the nearest deadline first, for tickets in one status.
+
+        Pass the last ticket's id as `after` for the next page; in the order of deadlines, its deadline and its id.
         """
-        check_choice(status, get_args(TicketStatus), "status")
-        check_ids(thread=thread, principal=requester, ticket=after)
-        check_instance(assignee, str, "assignee")
-        assignee = None if assignee is None else plain_assignee(clean_text(assignee))  # As tickets keep it.
-        store, most, above = self._scope.store, check_count(limit, "limit"), thread
-        if run_id is not None:
-            above = (await find_run(store, run_id)).thread_id
-        wanted: dict[str, Any] = {
-            "status": status,
-            "assignee": assignee,
-            "after": after,
-            "limit": most,
-            "requester": requester,
-        }
-        found = [*await store.tickets(run_id, thread_id=thread, **wanted)]
-        if above is None:
-            return copy_mutable(found)
-        for below in await threads_below(store, above, run_id):
-            found += await store.tickets(thread_id=below, **wanted)
-        return copy_mutable(sorted(found, key=lambda ticket: ticket.id)[:most])
+        store = self._scope.store
+        where = await ticket_filters(
+            store,
+            run_id,
+            thread=thread,
+            status=status,
+            agent=agent,
+            tool=tool,
+            asked_by=asked_by,
+            assignee=assignee,
+            requester=requester,
+            answerable_by=answerable_by,
+            in_groups_of=in_groups_of,
+            visible_to=visible_to,
+            due_before=due_before,
+            order=order,
+        )
+        position = await self._position(after, order)
+        found = await store.tickets(
+            run_id, order=order, after=position, limit=check_count(limit, "limit"), **where
+        )
+        return copy_mutable(found)
+
+    async def count(
+        self,
+        run_id: str | None = None,
+        *,
+        thread: str | None = None,
+        status: TicketStatus | None = None,
+        agent: str | Collection[str] | None = None,
+        tool: str | None = None,
+        asked_by: str | None = None,
+        assignee: str | None = None,
+        requester: str | None = None,
+        answerable_by: Principal | None = None,
+        in_groups_of: Principal | None = None,
+        visible_to: Principal | None = None,
+        due_before: datetime | None = None,
+    ) -> Tally:
+        """The number of tickets, counted up to 10,000; the filters are those of `list`."""
+        store = self._scope.store
+        where = await ticket_filters(
+            store,
+            run_id,
+            thread=thread,
+            status=status,
+            agent=agent,
+            tool=tool,
+            asked_by=asked_by,
+            assignee=assignee,
+            requester=requester,
+            answerable_by=answerable_by,
+            in_groups_of=in_groups_of,
+            visible_to=visible_to,
+            due_before=due_before,
+        )
+        return await store.count_tickets(MAX_COUNT, run_id, **where)
 
     async def decisions(self, ticket_id: str) -> Sequence[Decision]:
         """The decisions about a ticket and the comments on it, with who made each, when and why."""
@@ -194,6 +246,18 @@ class Tickets:
         if not text.strip():
             raise UsageError("a comment is a text that isn't empty")
         return await self._change(Decision(_checked_id(ticket_id), "comment", reason=text), principal, request_id)
+
+    async def _position(
+        self, after: str | tuple[int | None, str] | None, order: TicketOrder
+    ) -> tuple[int, str] | None:
+        if isinstance(after, tuple):
+            due, ticket_id = after
+            check_instance(due, int, "the deadline of after")
+            return NO_DEADLINE if due is None else due, check_id(ticket_id, "ticket")
+        check_ids(ticket=after)
+        if after is None:
+            return None
+        return due_of(await self.get(after)) if order == "deadline" else 0, after
 
     async def _change(self, decision: Decision, principal: Any, request_id: str | Request | None) -> Ticket:
         self._scope.bind()

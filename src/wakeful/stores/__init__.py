@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 from .conditions import refuse_reuse as refuse_reuse
 from .conditions import reused as reused
 from .factory import open_store as open_store
+from .filters import NO_DEADLINE as NO_DEADLINE
+from .filters import OutcomeKind as OutcomeKind
+from .filters import RunFilters as RunFilters
+from .filters import TicketFilters as TicketFilters
+from .filters import TicketOrder as TicketOrder
+from .filters import due_of as due_of
 from .jobs import Promise as Promise
 from .jobs import next_turn as next_turn
 from .jobs import settled as settled
@@ -75,6 +81,7 @@ __all__ = [
     "Fence",
     "Lease",
     "MemoryStore",
+    "OutcomeKind",
     "Overview",
     "PostgresStore",
     "Pruned",
@@ -84,6 +91,7 @@ __all__ = [
     "RelayStatus",
     "Renewals",
     "Retention",
+    "RunFilters",
     "RunSeen",
     "SqliteStore",
     "StateWrite",
@@ -92,6 +100,8 @@ __all__ = [
     "TaskSeen",
     "ThreadRecord",
     "ThreadView",
+    "TicketFilters",
+    "TicketOrder",
     "TicketSeen",
     "UsageEntry",
     "UsageKey",

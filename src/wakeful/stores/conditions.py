@@ -157,8 +157,10 @@ def wakes_of(run: RunRecord | None) -> str:
 
 
 def principal_of(source: RunRecord | InboxItem) -> str | None:
-    """The id of the principal of a run or of an input; None for trusted code."""
-    principal = source.principal if isinstance(source, RunRecord | InputItem) else None
+    """The id of the principal that owns a run, or that an input is of; None for trusted code."""
+    if isinstance(source, RunRecord):
+        return source.owner_id
+    principal = source.principal if isinstance(source, InputItem) else None
     return None if principal is None else principal.id
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, Unpack
 
 from ..types.calls import Call
 from ..types.events import Event
 from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
 from ..types.records import ApiKey, Record
-from ..types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
-from ..types.tickets import Decision, Ticket, TicketStatus
-from .overview import Mark
+from ..types.runs import RunRecord, TaskRecord, TaskStatus
+from ..types.tickets import Decision, Ticket
+from .filters import RunFilters, TicketFilters, TicketOrder
+from .overview import Mark, Tally
 from .records import (
     LEASE_MS,
     ChildPolicy,
@@ -123,20 +124,13 @@ class Store(Protocol):
         ...
 
     async def runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        agent_id: str | None = None,
-        root_run_id: str | None = None,
-        principal: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, before: str | None = None, limit: int = 100, **filters: Unpack[RunFilters]
     ) -> list[RunRecord]:
-        """Run records older than the run `before`, newest first; with `root_run_id` those below that run.
+        """Run records older than the run `before`, newest first; with `root_run_id` those below that run."""
+        ...
 
-        `principal` is the id of their principal.
-        """
+    async def count_runs(self, limit: int, **filters: Unpack[RunFilters]) -> Tally:
+        """The number of runs, counted up to `limit`."""
         ...
 
     async def tasks(self, thread_id: str, *, status: TaskStatus | None = None) -> Sequence[TaskRecord]:
@@ -155,14 +149,21 @@ class Store(Protocol):
         self,
         run_id: str | None = None,
         *,
-        thread_id: str | None = None,
-        status: TicketStatus | None = None,
-        assignee: str | None = None,
-        requester: str | None = None,
-        after: str | None = None,
+        order: TicketOrder = "created",
+        after: tuple[int, str] | None = None,
         limit: int | None = None,
+        **filters: Unpack[TicketFilters],
     ) -> Sequence[Ticket]:
-        """Tickets of a run, a thread or the tenant after the ticket `after`, oldest first."""
+        """Tickets of a run, a thread or the tenant: oldest first, or by their deadlines.
+
+        `after` is the position of a ticket: its `due_of` and its id.
+        """
+        ...
+
+    async def count_tickets(
+        self, limit: int, run_id: str | None = None, **filters: Unpack[TicketFilters]
+    ) -> Tally:
+        """The number of tickets, counted up to `limit`."""
         ...
 
     async def ticket(self, ticket_id: str) -> Ticket | None:

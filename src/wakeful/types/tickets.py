@@ -198,6 +198,7 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     deadline of a `remote` ticket is the remote agent's, which decides itself: the ticket is `settled` once that
     agent continued without an answer from here.
 
+    - `agent_id`: the agent whose call it is.
     - `requester`: the principal at the root of the run's tree. It may decide on an approval if `by_requester`.
     - `groups`: whose members may decide besides the assignee.
     - `quorum`, `approvals`: how many principals must approve, and who has.
@@ -226,6 +227,7 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     quorum: int = 1
     approvals: tuple[Vote, ...] = ()
     digest: str = ""
+    agent_id: str = ""
 
     def __post_init__(self) -> None:
         # Python's encoder: it takes text that UTF-8 can't hold.

@@ -132,6 +132,7 @@ def suspended(
         id=new_id() if held is None else held.id,
         run_id=run.run_id,
         thread_id=run.thread_id,
+        agent_id=run.agent_id,
         call_id=call.id,
         tool=call.name,
         arguments=call.effective_arguments,

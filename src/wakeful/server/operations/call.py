@@ -96,6 +96,17 @@ class Call:
             case _:
                 return Filter(agents=self.caller.agents)
 
+    def agents_of(self, narrowed: Filter, wanted: str | None) -> tuple[str, ...] | None:
+        """The agents that a list is about: the wanted one, within those that the caller may see; None for any."""
+        scope, caller = self.operation.scope, self.caller
+        may_see = narrowed.agents
+        if not caller.may(scope, ""):  # Its scope is for some agents.
+            named = tuple([each.id for each in self.serving.agents if caller.may(scope, each.id)])
+            may_see = named if may_see is None else tuple([agent for agent in may_see if agent in named])
+        if wanted is None:
+            return may_see
+        return (wanted,) if may_see is None or wanted in may_see else ()
+
     async def require(self, resource: Resource, action: str | None = None) -> None:
         """Check an action, by default the operation's own, on a resource.
 

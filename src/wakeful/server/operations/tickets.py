@@ -6,13 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ...api.numbers import time_of
 from ...api.pages import Page, page_of, position_of
 from ...api.runs import DecisionBody
 from ...api.tickets import (
     AnswerTicket,
     AnswerTickets,
     CommentTicket,
-    Count,
+    CountTickets,
     LeftView,
     ListTickets,
     ReassignTicket,
@@ -20,9 +21,19 @@ from ...api.tickets import (
     WithdrawAnswer,
 )
 from ...dispatch import RunResult
-from ...errors import CannotResume, InvalidDecision, StaleDecision, TicketClosed, UnknownRun, WakefulError
-from ...identity import Resource
+from ...errors import (
+    CannotResume,
+    InvalidDecision,
+    StaleDecision,
+    TicketClosed,
+    UnknownRun,
+    UnknownTicket,
+    WakefulError,
+)
+from ...identity import Deny, Filter, Resource
 from ...identity.rights import is_candidate
+from ...stores import Tally
+from ...types.runs import Principal
 from ...types.tickets import Decision, Ticket
 from ..problems import problem_of_error
 from .call import Call, Reply
@@ -31,26 +42,20 @@ from .runs import settle
 
 __all__ = ["is_visible", "ticket_of"]
 
-COUNTED = 1000
-
 
 @op("tickets.list", "GET", "/v1/tickets", scope="tickets:read", reply=Page[Ticket], errors=(UnknownRun,))
 async def list_(call: Call, query: ListTickets) -> Any:
-    """List tickets that the caller asked, may answer, or operates, oldest first."""
+    """List tickets that the caller asked, may answer, or operates: oldest first, or by deadline."""
     found = await call.runtime.tickets.list(
-        query.run, thread=query.thread, status=query.status, after=position_of(query), limit=query.limit + 1
+        query.run, order=query.order, after=_after(query), limit=query.limit + 1, **await _filters(call, query)
     )
-    page = page_of(query, found, "id")
-    shown = [each for each in page.items if await is_visible(call, each) and _is_wanted(call, each, query)]
-    return Page(tuple(shown), page.next)
+    return page_of(query, found, _key)
 
 
-@op("tickets.count", "GET", "/v1/tickets:count", scope="tickets:read", reply=Count, errors=(UnknownRun,))
-async def count(call: Call, query: ListTickets) -> Any:
-    """Count tickets by the filters of `tickets.list`, up to 1,000."""
-    found = await call.runtime.tickets.list(query.run, thread=query.thread, status=query.status, limit=COUNTED + 1)
-    shown = [each for each in found if await is_visible(call, each) and _is_wanted(call, each, query)]
-    return Count(count=min(len(shown), COUNTED), more=len(found) > COUNTED)
+@op("tickets.count", "GET", "/v1/tickets:count", scope="tickets:read", reply=Tally, errors=(UnknownRun,))
+async def count(call: Call, query: CountTickets) -> Any:
+    """Count tickets by the filters of `tickets.list`, up to 10,000."""
+    return await call.runtime.tickets.count(query.run, **await _filters(call, query))
 
 
 @op("tickets.get", "GET", "/v1/tickets/{ticket}", scope="tickets:read", reply=Ticket)
@@ -165,28 +170,82 @@ async def comment(call: Call, ticket: str, body: CommentTicket) -> Any:
 
 
 async def ticket_of(call: Call, ticket: str) -> Ticket:
-    """A ticket that the caller may see; raises `UnknownTicket`."""
+    """A ticket that the caller may use for the operation; raises `UnknownTicket` for one that it may not see."""
     found = await call.find(lambda: call.runtime.tickets.get(ticket), "ticket", ticket)
     if not await is_visible(call, found):
-        await call.require(Resource("ticket", found.id, found.requester), "tickets:read")
+        await call.audit("denied", "ticket", found.id)
+        raise UnknownTicket(f"no ticket {ticket!r:.80} for this caller")
+    action = call.operation.scope
+    if action == "tickets:read":
+        return found
+    # Which tickets are a caller's to decide is checked where the decision is made.
+    verdict = await call.serving.authorize(call.caller, action, _resource(found))
+    if isinstance(verdict, Deny) or not call.caller.may(action, found.agent_id):
+        await call.audit("denied", "ticket", found.id, action)
+        raise call.refused(action, verdict.reason if isinstance(verdict, Deny) else "")
     return found
 
 
 async def is_visible(call: Call, ticket: Ticket) -> bool:
     """Whether the caller may see a ticket: as its requester, as one who may answer it, or as an operator."""
+    if not call.caller.may("tickets:read", ticket.agent_id):
+        return False
     principal = call.caller.principal
-    if principal is None or ticket.requester == principal.id or is_candidate(ticket, principal):
-        return True
-    return call.caller.may("ops:read") or call.caller.may("tickets:override")
+    match await call.serving.authorize(call.caller, "tickets:read", _resource(ticket)):
+        case Deny():
+            return False
+        case Filter(owner, agents):
+            if agents is not None and ticket.agent_id not in agents:
+                return False
+            is_theirs = principal is not None and is_candidate(ticket, principal)
+            return owner in (None, ticket.requester) or is_theirs or call.caller.may("tickets:override")
+        case _:
+            return True
 
 
-def _is_wanted(call: Call, ticket: Ticket, query: ListTickets) -> bool:
-    principal = call.caller.principal
-    if query.assignee is None:
-        return True
-    if query.assignee == "me" and principal is not None:
-        return is_candidate(ticket, principal)
-    return ticket.assignee == query.assignee
+def _resource(ticket: Ticket) -> Resource:
+    return Resource("ticket", ticket.id, ticket.requester, ticket.agent_id)
+
+
+async def _filters(call: Call, query: CountTickets) -> dict[str, Any]:
+    """The conditions of a list: those that the caller asks for, and those that show it no more than it may see."""
+    narrowed, principal = await call.narrow("ticket"), call.caller.principal
+    found: dict[str, Any] = {
+        "thread": query.thread,
+        "status": query.status,
+        "agent": call.agents_of(narrowed, query.agent),
+        "tool": query.tool,
+        "asked_by": query.asked_by,
+        "requester": query.requester,
+        "due_before": time_of(query.due_before),
+    }
+    if narrowed.owner is not None and not call.caller.may("tickets:override"):
+        # An owner is a requester here, and whoever may answer a ticket sees it, too.
+        found["visible_to"] = (
+            principal if principal and principal.id == narrowed.owner else Principal(narrowed.owner)
+        )
+    match query.assignee:
+        case "me" | "my-groups" if principal is None:
+            pass  # A caller with every right may answer every ticket.
+        case "me":
+            found["answerable_by"] = principal
+        case "my-groups":
+            found["in_groups_of"] = principal
+        case _:
+            found["assignee"] = query.assignee
+    return found
+
+
+def _key(ticket: Ticket) -> str:
+    return f"{'' if ticket.deadline is None else ticket.deadline} {ticket.id}"
+
+
+def _after(query: ListTickets) -> tuple[int | None, str] | None:
+    position = position_of(query)
+    if position is None:
+        return None
+    deadline, _, ticket_id = position.partition(" ")
+    return int(deadline) if deadline else None, ticket_id
 
 
 async def _answer_one(call: Call, body: DecisionBody) -> TicketOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -12,10 +12,11 @@ from ...types.events import Event
 from ...types.inbox import InboxItem
 from ...types.messages import Message
 from ...types.records import ApiKey, Record
-from ...types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
-from ...types.tickets import Decision, Ticket, TicketStatus
-from ..conditions import checked_tenant, principal_of, record_kind, record_time
-from ..overview import Mark
+from ...types.runs import RunRecord, TaskRecord, TaskStatus
+from ...types.tickets import Decision, Ticket
+from ..conditions import checked_tenant, record_kind, record_time
+from ..filters import RunFilters, TicketFilters, TicketOrder, due_of, matches_run, matches_ticket
+from ..overview import Mark, Tally
 from ..records import Chunk, ThreadRecord, ThreadView
 from ..relays import Relay, RelayStatus, wanted
 from ..usage import UsageKey, UsageRow, usage_rows
@@ -145,33 +146,35 @@ class MemoryReads:
         return run.record if run else None
 
     async def runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        agent_id: str | None = None,
-        root_run_id: str | None = None,
-        principal: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, before: str | None = None, limit: int = 100, **filters: Unpack[RunFilters]
     ) -> list[RunRecord]:
         """Run records, newest first, older than the run `before`; with `root_run_id` those below that run."""
+        in_range = filters.get("since") is not None or filters.get("until") is not None
+        found = self._runs(filters)
+
+        def age(run: RunRecord) -> tuple[int, str]:
+            return run.created_at if in_range else 0, run.id
+
+        if before is not None:
+            last = await self.run(before) if in_range else None
+            if in_range and last is None:
+                return []
+            found = [run for run in found if age(run) < ((0, before) if last is None else age(last))]
+        return sorted(found, key=age, reverse=True)[:limit]
+
+    async def count_runs(self, limit: int, **filters: Unpack[RunFilters]) -> Tally:
+        """The number of runs, counted up to `limit`."""
+        found = len(self._runs(filters))
+        return Tally(min(found, limit), found > limit)
+
+    def _runs(self, filters: RunFilters) -> list[RunRecord]:
+        thread_id, root_run_id = filters.get("thread_id"), filters.get("root_run_id")
         thread = self._threads.get(thread_id) if thread_id is not None else None
         known = thread.runs if thread else self._thread_of if thread_id is None else ()
         if root_run_id is not None:
-            below = self._tenant.trees.get(root_run_id, ())
-            known = [run_id for run_id in below if run_id in known]
-        found: list[RunRecord] = []
-        for run_id in sorted(known, reverse=True):
-            if len(found) >= limit:
-                break
-            if before is not None and run_id >= before:
-                continue
-            record = self._thread_of[run_id].runs[run_id].record
-            is_theirs = principal in (None, principal_of(record))
-            if is_theirs and status in (None, record.status) and agent_id in (None, record.agent_id):
-                found.append(record)
-        return found
+            known = [run_id for run_id in self._tenant.trees.get(root_run_id, ()) if run_id in known]
+        records = [self._thread_of[run_id].runs[run_id].record for run_id in known]
+        return [run for run in records if matches_run(run, filters)]
 
     async def answer(self, run_id: str) -> Message | None:
         """The last answer of a run."""
@@ -187,27 +190,32 @@ class MemoryReads:
         self,
         run_id: str | None = None,
         *,
-        thread_id: str | None = None,
-        status: TicketStatus | None = None,
-        assignee: str | None = None,
-        requester: str | None = None,
-        after: str | None = None,
+        order: TicketOrder = "created",
+        after: tuple[int, str] | None = None,
         limit: int | None = None,
+        **filters: Unpack[TicketFilters],
     ) -> Sequence[Ticket]:
-        """Tickets, oldest first, from behind the ticket `after`; of one run, one thread, or of all."""
-        found: list[Ticket] = []
-        for ticket_id in sorted(self._tenant.thread_of_ticket):
-            if limit is not None and len(found) >= limit:
-                break
-            if after is not None and ticket_id <= after:
-                continue
-            thread = self._tenant.thread_of_ticket[ticket_id]
-            ticket = thread.tickets[ticket_id]
-            wanted = run_id in (None, ticket.run_id) and thread_id in (None, thread.id)
-            wanted = wanted and requester in (None, ticket.requester)
-            if wanted and status in (None, ticket.status) and assignee in (None, ticket.assignee):
-                found.append(ticket)
-        return found
+        """Tickets of a run, a thread or the tenant: oldest first, or by their deadlines."""
+
+        def position(ticket: Ticket) -> tuple[int, str]:
+            return due_of(ticket) if order == "deadline" else 0, ticket.id
+
+        found = self._tickets(run_id, filters)
+        if after is not None:
+            last = after if order == "deadline" else (0, after[1])
+            found = [ticket for ticket in found if position(ticket) > last]
+        return sorted(found, key=position)[:limit]
+
+    async def count_tickets(
+        self, limit: int, run_id: str | None = None, **filters: Unpack[TicketFilters]
+    ) -> Tally:
+        """The number of tickets, counted up to `limit`."""
+        found = len(self._tickets(run_id, filters))
+        return Tally(min(found, limit), found > limit)
+
+    def _tickets(self, run_id: str | None, filters: TicketFilters) -> list[Ticket]:
+        known = [thread.tickets[ticket_id] for ticket_id, thread in self._tenant.thread_of_ticket.items()]
+        return [ticket for ticket in known if matches_ticket(ticket, run_id, filters)]
 
     async def ticket(self, ticket_id: str) -> Ticket | None:
         """One ticket."""

@@ -13,7 +13,7 @@ __all__ = ["NOW_MS", "escape", "fetch", "postgres_text", "unescape", "unescape_r
 NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 _ESCAPE = "\x10"
-_WORDS = {"NOW_MS": NOW_MS, "FOR_UPDATE": "FOR UPDATE", "IF_FREE": "SKIP LOCKED"}
+_WORDS = {"NOW_MS": NOW_MS, "FOR_UPDATE": "FOR UPDATE", "IF_FREE": "SKIP LOCKED", "instr(": "strpos("}
 _texts: dict[str, str] = {}
 
 

@@ -66,11 +66,11 @@ thread update threads no
     updated_at:i? last_commit:t?
 run_new insert runs no
     no:i tenant:t id:t thread:i agent:t status:t step:i acting:i answer:i finished_at:i payload:b root:t priority:i
-    principal:t
+    principal:t outcome:t waits:t parent:t created_at:i
 run_step update runs no
-    no:i step:i acting:i answer:i? payload:b
+    no:i step:i acting:i answer:i? waits:t payload:b
 run update runs no
-    no:i agent:t status:t step:i acting:i answer:i? finished_at:i payload:b
+    no:i agent:t status:t step:i acting:i answer:i? finished_at:i waits:t outcome:t payload:b
 chunks_drop delete chunks thread
     thread:i
 chunks_older delete chunks thread
@@ -82,7 +82,8 @@ log insert log thread,seq
 call upsert calls run,step,place
     run:i step:i place:i id:t name:t ref:i arguments:b | payload:b
 ticket upsert tickets tenant,id
-    tenant:t id:t thread:i run:i | status:t assignee:t requester:t payload:b
+    tenant:t id:t thread:i run:i | status:t agent:t tool:t asked_by:t
+    assignee:t requester:t names:t barred:t due:i payload:b
 decision upsert decisions tenant,id
     tenant:t id:t thread:i ticket:t at:i | payload:b
 task upsert tasks tenant,id

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Unpack, cast
 
 from ...types.inbox import DecisionItem, InboxItem
 from ...types.runs import RunRecord, RunStatus, TaskRecord
-from ...types.tickets import Decision, Ticket, TicketStatus
+from ...types.tickets import Decision, Ticket
+from ..filters import TicketFilters, TicketOrder
 from ..overview import (
     COUNTED,
     Backlog,
@@ -134,7 +135,13 @@ class SqlOverview(SqlBase):
     """Marks, and the overview of a database. A store in memory has no overview: no other process could ask."""
 
     async def tickets(
-        self, run_id: str | None = None, *, status: TicketStatus | None = None, limit: int | None = None
+        self,
+        run_id: str | None = None,
+        *,
+        order: TicketOrder = "created",
+        after: tuple[int, str] | None = None,
+        limit: int | None = None,
+        **filters: Unpack[TicketFilters],
     ) -> Sequence[Ticket]:
         """Tickets, oldest first."""
         raise NotImplementedError

@@ -9,16 +9,19 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...types.addressees import barred_from
 from ...types.codec import encode
 from ...types.records import Record
 from ...types.runs import PRIORITY
 from ..codec.entries import call_body, entries_of, run_body
 from ..codec.packer import Packer
 from ..conditions import principal_of, record_key, record_time, root_of
+from ..filters import due_of, outcome_of
 from ..groups import GroupWrites
 from ..heads import Facts, Head, RecordKey
 from ..records import Chunk, Commit, Records
 from ..writes import Writes
+from .filters import names_text
 from .operations import OPERATIONS, RANK, Rows
 
 __all__ = ["group_rows"]
@@ -72,9 +75,11 @@ class _RunColumns(Struct):
     answer: int | None
     payload: bytearray
     indexed: tuple[str, str]
+    waits: str | None
+    outcome: str | None
     finished_at: int | None
     is_step: bool
-    made: tuple[str, str, int, str | None, int, str | None] | None
+    made: tuple[Any, ...] | None
 
 
 class _RecordChange(Struct):
@@ -169,8 +174,9 @@ class _Encoder:
         """Put tickets, decisions and tasks."""
         commit, rows, numbers = self.commit, self.rows, self.writes.run_numbers
         for ticket in {ticket.id: ticket for ticket in commit.tickets}.values():
-            own = (self.tenant, ticket.id, self.thread, numbers[ticket.run_id], ticket.status, ticket.assignee)
-            rows["ticket"].append((*own, ticket.requester, self.pack(encode(ticket))))
+            own = (self.tenant, ticket.id, self.thread, numbers[ticket.run_id], ticket.status, ticket.agent_id)
+            who = (ticket.tool, ticket.asked_by, ticket.assignee, ticket.requester, names_text(ticket))
+            rows["ticket"].append((*own, *who, barred_from(ticket), due_of(ticket), self.pack(encode(ticket))))
         for decision in commit.decisions:
             own = (self.tenant, decision.id, self.thread, decision.ticket_id, decision.at)
             rows["decision"].append((*own, self.pack(encode(decision))))
@@ -183,15 +189,19 @@ class _Encoder:
             record, row = run.record, run.row
             place = places.get(record.answer_id or "")
             own = (self.tenant, row.id, self.thread)
+            last = (root_of(record), row.priority, principal_of(record))
+            more = (record.identity.parent_run_id, record.created_at)
             columns = _RunColumns(
                 row.no,
                 (row.steps, int(record.stage != "between")),
                 None if place is None else self.writes.base + place,
                 self.pack(run_body(record)),
                 (row.agent, row.status),
+                None if record.waiting is None else record.waiting.reason,
+                outcome_of(record),
                 record.finished_at,
                 run.is_step,
-                (*own, root_of(record), row.priority, principal_of(record)) if run.is_new else None,
+                (own, last, more) if run.is_new else None,
             )
             before = self.runs.get(row.no)
             if before is not None:
@@ -255,13 +265,14 @@ class _Encoder:
 
 def _put_run(run: _RunColumns, rows: Rows) -> None:
     if run.made is not None:
-        tenant, run_id, thread, *last = run.made
-        own = (run.no, tenant, run_id, thread, *run.indexed, *run.step, run.answer)
-        rows["run_new"].append((*own, run.finished_at, run.payload, *last))
+        first, last, more = run.made
+        own = (run.no, *first, *run.indexed, *run.step, run.answer, run.finished_at, run.payload)
+        rows["run_new"].append((*own, *last, run.outcome, run.waits, *more))
     elif run.is_step:
-        rows["run_step"].append((run.no, *run.step, run.answer, run.payload))
+        rows["run_step"].append((run.no, *run.step, run.answer, run.waits, run.payload))
     else:
-        rows["run"].append((run.no, *run.indexed, *run.step, run.answer, run.finished_at, run.payload))
+        own = (run.no, *run.indexed, *run.step, run.answer, run.finished_at)
+        rows["run"].append((*own, run.waits, run.outcome, run.payload))
 
 
 def _merge_records(records: Records, changes: dict[RecordKey, _RecordChange]) -> None:

@@ -22,8 +22,10 @@ NUMBER_BLOCK = 64
 #
 # threads: `handed` is the version at the last change of owner, `last_commit` the id of the last commit without
 # fence and claim, `base` the thread that this one is a fork of.
-# runs: `bare` is when the run had finished whose events were pruned; a run that is retried has new ones. The
-# payload is last: Postgres logs an update without the beginning and the end that a row has in common with the old.
+# runs: `principal` is the owner, `outcome` and `waits` are why it ended or waits. `bare` is when the run had
+# finished whose events were pruned; a run that is retried has new ones. The payload is last: Postgres logs an
+# update without the beginning and the end that a row has in common with the old.
+# tickets: `names` are those who may answer it, and `barred` the requester if it may not; `due` is its deadline.
 # log: a row has one entry and, in `more`, the `size` - 1 events that follow it.
 # dispatches: found by lanes of (tenant, agent, priority), without those that are held, so that a flood in one lane
 # costs the others nothing. `mark` is the step that the run had when it was claimed.
@@ -78,7 +80,11 @@ CREATE TABLE runs (
     finished_at {int},
     bare {int} NOT NULL DEFAULT 0,
     root {text},
+    parent {text},
     principal {text},
+    outcome {text},
+    waits {text},
+    created_at {int} NOT NULL DEFAULT 0,
     priority {int} NOT NULL DEFAULT 128,
     payload {bytes} NOT NULL,
     UNIQUE (tenant, id)
@@ -88,6 +94,9 @@ CREATE INDEX runs_status ON runs (tenant, status, id);
 CREATE INDEX runs_agent ON runs (tenant, agent, id);
 CREATE INDEX runs_principal ON runs (tenant, principal, id) WHERE principal IS NOT NULL;
 CREATE INDEX runs_root ON runs (tenant, root, id) WHERE root IS NOT NULL;
+CREATE INDEX runs_parent ON runs (tenant, parent, id) WHERE parent IS NOT NULL;
+CREATE INDEX runs_outcome ON runs (tenant, outcome, id) WHERE outcome <> 'natural_end';
+CREATE INDEX runs_created ON runs (tenant, created_at, id);
 
 CREATE TABLE log (
     thread {int} NOT NULL,
@@ -131,14 +140,21 @@ CREATE TABLE tickets (
     thread {int} NOT NULL,
     run {int} NOT NULL,
     status {text} NOT NULL,
+    agent {text} NOT NULL DEFAULT '',
+    tool {text} NOT NULL DEFAULT '',
+    asked_by {text} NOT NULL DEFAULT '',
     assignee {text},
     requester {text},
+    names {text} NOT NULL DEFAULT '',
+    barred {text},
+    due {int} NOT NULL DEFAULT 0,
     payload {bytes} NOT NULL,
     PRIMARY KEY (tenant, id)
 ) {rowless};
 CREATE INDEX tickets_run ON tickets (run, status, id);
 CREATE INDEX tickets_thread ON tickets (thread, id);
 CREATE INDEX tickets_status ON tickets (tenant, status, id);
+CREATE INDEX tickets_due ON tickets (tenant, status, due, id);
 CREATE INDEX tickets_requester ON tickets (tenant, requester, id) WHERE requester IS NOT NULL;
 
 CREATE TABLE decisions (

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from msgspec.structs import replace
 
 from ...types.calls import Call
 from ...types.inbox import InboxItem, Request, RequestItem
 from ...types.messages import Message
-from ...types.runs import RunRecord, RunStatus, TaskRecord, TaskStatus
-from ...types.tickets import Decision, Ticket, TicketStatus
+from ...types.runs import RunRecord, TaskRecord, TaskStatus
+from ...types.tickets import Decision, Ticket
 from ..codec.reader import Reader, thread_of
+from ..filters import RunFilters, TicketFilters, TicketOrder
+from ..overview import Tally
 from ..records import ChildPolicy, Pruned, Retention, ThreadRecord, ThreadView
 from ..usage import UsageKey, UsageRow, usage_of_rows, usage_sql
 from . import upkeep
 from .base import RUN, Row
+from .filters import run_conditions, ticket_conditions
 from .overview import SqlOverview
 from .payloads import SqlPayloads
 from .queue import SEEN, SqlDispatches
@@ -121,40 +124,38 @@ class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
 
     async def run(self, run_id: str) -> RunRecord | None:
         """The record of a run; None if there is none."""
-        found = await self._records(" AND r.id = ?", [run_id])
-        return found[0] if found else None
+        rows = await self._query(f"{RUN} WHERE r.tenant = ? AND r.id = ?", self._tenant, run_id)
+        return await self._record(rows[0]) if rows else None
 
     async def runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        agent_id: str | None = None,
-        root_run_id: str | None = None,
-        principal: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, before: str | None = None, limit: int = 100, **filters: Unpack[RunFilters]
     ) -> list[RunRecord]:
         """Run records older than the run `before`, newest first; with `root_run_id` those below that run.
 
         Unreadable records are left out of lists over many threads."""
-        sql, args = "", list[Any]()
-        if thread_id is not None:
-            sql += " AND r.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
-            args += [self._tenant, thread_id]
-        wanted = (("r.status =", status), ("r.agent =", agent_id), ("r.root =", root_run_id), ("r.id <", before))
-        for column, value in (*wanted, ("r.principal =", principal)):
-            if value is not None:
-                sql += f" AND {column} ?"
-                args.append(value)
-        if thread_id is not None or root_run_id is not None:
-            return await self._records(f"{sql} ORDER BY r.id DESC LIMIT ?", [*args, limit])
-        sql = f"{RUN} WHERE r.tenant = ?{sql} ORDER BY r.id DESC"
-        return await self._listed(sql, [self._tenant, *args], limit, self._record)
-
-    async def _records(self, where: str, args: list[Any]) -> list[RunRecord]:
-        rows = await self._query(f"{RUN} WHERE r.tenant = ?{where}", self._tenant, *args)
+        where = run_conditions(self._tenant, filters)
+        in_range = filters.get("since") is not None or filters.get("until") is not None
+        if before is not None and in_range:
+            last = "(SELECT created_at, id FROM runs WHERE tenant = ? AND id = ?)"
+            where.add(f"(r.created_at, r.id) < {last}", self._tenant, before)
+        elif before is not None:
+            where.add("r.id < ?", before)
+        order = "r.created_at DESC, r.id DESC" if in_range else "r.id DESC"
+        sql = f"{RUN} WHERE {where.sql} ORDER BY {order}"
+        if filters.get("thread_id") is None and filters.get("root_run_id") is None:
+            return await self._listed(sql, where.args, limit, self._record)
+        rows = await self._query(f"{sql} LIMIT ?", *where.args, limit)
         return [await self._record(row) for row in rows]
+
+    async def count_runs(self, limit: int, **filters: Unpack[RunFilters]) -> Tally:
+        """The number of runs, counted up to `limit`."""
+        where = run_conditions(self._tenant, filters)
+        return await self._count(f"FROM runs r WHERE {where.sql}", where.args, limit)
+
+    async def _count(self, rows: str, args: list[Any], limit: int) -> Tally:
+        sql = f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT ?) AS c"
+        found = (await self._query(sql, *args, limit + 1))[0][0]
+        return Tally(min(found, limit), found > limit)
 
     async def answer(self, run_id: str) -> Message | None:
         """The last answer of a run; None if there is none."""
@@ -187,40 +188,33 @@ class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
         self,
         run_id: str | None = None,
         *,
-        thread_id: str | None = None,
-        status: TicketStatus | None = None,
-        assignee: str | None = None,
-        requester: str | None = None,
-        after: str | None = None,
+        order: TicketOrder = "created",
+        after: tuple[int, str] | None = None,
         limit: int | None = None,
+        **filters: Unpack[TicketFilters],
     ) -> Sequence[Ticket]:
-        """Tickets of a run, a thread or the tenant after the ticket `after`, oldest first.
+        """Tickets of a run, a thread or the tenant after a position, in this order.
 
         Unreadable tickets are left out of the tenant's list."""
-        sql = "SELECT k.thread, k.id, k.payload FROM tickets k WHERE k.tenant = ?"
-        args: list[Any] = [self._tenant]
-        if run_id is not None:
-            sql += " AND k.run = (SELECT no FROM runs WHERE tenant = ? AND id = ?)"
-            args += [self._tenant, run_id]
-        if thread_id is not None:
-            sql += " AND k.thread = (SELECT no FROM threads WHERE tenant = ? AND id = ?)"
-            args += [self._tenant, thread_id]
-        wanted = (
-            ("k.status =", status),
-            ("k.assignee =", assignee),
-            ("k.requester =", requester),
-            ("k.id >", after),
-        )
-        for column, value in wanted:
-            if value is not None:
-                sql += f" AND {column} ?"
-                args.append(value)
-        sql += " ORDER BY k.id"
-        if run_id is None and thread_id is None:
-            return await self._listed(sql, args, limit, self._ticket)
+        where = ticket_conditions(self._tenant, run_id, filters)
+        if order == "deadline" and after is not None:
+            where.add("(k.due, k.id) > (?, ?)", *after)
+        elif after is not None:
+            where.add("k.id > ?", after[1])
+        columns = "k.due, k.id" if order == "deadline" else "k.id"
+        sql = f"SELECT k.thread, k.id, k.payload FROM tickets k WHERE {where.sql} ORDER BY {columns}"
+        if run_id is None and filters.get("thread_id") is None:
+            return await self._listed(sql, where.args, limit, self._ticket)
         if limit is not None:
-            sql, args = f"{sql} LIMIT ?", [*args, limit]
-        return [await self._ticket(row) for row in await self._query(sql, *args)]
+            sql, where.args = f"{sql} LIMIT ?", [*where.args, limit]
+        return [await self._ticket(row) for row in await self._query(sql, *where.args)]
+
+    async def count_tickets(
+        self, limit: int, run_id: str | None = None, **filters: Unpack[TicketFilters]
+    ) -> Tally:
+        """The number of tickets, counted up to `limit`."""
+        where = ticket_conditions(self._tenant, run_id, filters)
+        return await self._count(f"FROM tickets k WHERE {where.sql}", where.args, limit)
 
     async def _ticket(self, row: Row) -> Ticket:
         return await self._one(row[0], row[2], Ticket, f"ticket {row[1]}")
