@@ -17,9 +17,8 @@ from store_suite import STORES, call, identity, item, message, record, waiting
 
 from wakeful.errors import StoreError
 from wakeful.stores import About, Chunk, Commit, Committed, Fence, Relay, StateWrite, Store
-from wakeful.stores.groups import decide_group
 from wakeful.stores.heads import Facts, Head, NeedFacts
-from wakeful.stores.rules import Refusal
+from wakeful.stores.rules import Refusal, decide_group
 from wakeful.types import Request
 from wakeful.types.events import StepStart
 

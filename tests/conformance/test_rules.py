@@ -19,9 +19,8 @@ from wakeful.errors import (
 from wakeful.stores import About, Chunk, Commit, Fence, Relay, StateWrite
 from wakeful.stores.dispatches import backoff
 from wakeful.stores.facts import advance
-from wakeful.stores.groups import decide_group
 from wakeful.stores.heads import DispatchRow, Facts, Head, ItemRow, NeedFacts, RunRow
-from wakeful.stores.rules import Refusal, decide
+from wakeful.stores.rules import Refusal, decide, decide_group
 from wakeful.stores.writes import Guard, LeaseWrite, Writes
 from wakeful.types import Request
 from wakeful.types.messages import Message

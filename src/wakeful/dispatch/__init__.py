@@ -30,9 +30,9 @@ from .metrics import Metrics as Metrics
 from .metrics import read_backlog as read_backlog
 from .parked import ParkedProblem as ParkedProblem
 from .parked import check_parked as check_parked
-from .requests import first_item as first_item
 from .results import NewRun as NewRun
 from .results import RunResult as RunResult
+from .results import first_item as first_item
 from .results import item_of as item_of
 from .runs import run_new as run_new
 from .schedules import find_schedule as find_schedule

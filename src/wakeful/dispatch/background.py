@@ -18,7 +18,7 @@ from ..types.runs import FUNCTION, Identity, Principal, TaskRecord, TaskRef, Tas
 from .control import cancel
 from .dispatcher import Dispatcher
 from .remote_tasks import is_remote
-from .requests import first_item
+from .results import first_item
 from .schedules import input_now, schedule_thread, write_paused, write_schedule
 from .task_start import check_name
 

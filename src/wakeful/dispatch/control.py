@@ -15,8 +15,7 @@ from ..types.inbox import CancelItem, InboxItem, InputItem, PauseItem, Request, 
 from ..types.runs import Failed, RunRecord, Stopped
 from .callers import Caller
 from .dispatcher import Dispatcher
-from .requests import first_item
-from .results import RunResult
+from .results import RunResult, first_item
 from .tree import find_run
 from .waits import Watch, complete, until_quiet, wait_for_run
 

@@ -10,8 +10,7 @@ from ..types.inbox import InboxItem, InputItem, InputPolicy
 from ..types.mail import Receipt
 from .control import cancel
 from .dispatcher import Dispatcher
-from .requests import first_item
-from .results import NewRun, item_of
+from .results import NewRun, first_item, item_of
 
 __all__ = ["send"]
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ..agents import Registry
 from ..errors import NoOutput, RunFailed
+from ..stores import Store, refuse_reuse
 from ..types.content import Artifact, text_of
 from ..types.copies import copy_mutable
 from ..types.generics import Output
@@ -31,7 +32,7 @@ from ..types.runs import (
 )
 from ..types.tickets import Ticket
 
-__all__ = ["NewRun", "RunResult", "begins_run", "item_of", "new_run_of", "output_of", "result_of"]
+__all__ = ["NewRun", "RunResult", "begins_run", "first_item", "item_of", "new_run_of", "output_of", "result_of"]
 
 
 class RunResult(Struct, Generic[Output], frozen=True, gc=False, kw_only=True):
@@ -221,3 +222,16 @@ def new_run_of(item: InboxItem) -> NewRun:
         history=item.history,
         priority=item.priority,
     )
+
+
+async def first_item(store: Store, request: Request | None) -> InboxItem | None:
+    """The item of the request that was made first with this id; None if there is none.
+
+    Raises `RequestReused` if that one asked for something else.
+    """
+    found = None if request is None else await store.item(request.id)
+    if request is None or found is None:
+        return None
+    if error := refuse_reuse(request.id, found.digest, request.digest):
+        raise error
+    return found

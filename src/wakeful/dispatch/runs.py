@@ -16,8 +16,7 @@ from ..stores import Store, ThreadView
 from ..types.inbox import InboxItem, InputItem
 from .dispatcher import Dispatcher
 from .host import enclosing_threads, is_inside_run
-from .requests import first_item
-from .results import NewRun, RunResult, item_of
+from .results import NewRun, RunResult, first_item, item_of
 from .turns import retracted
 from .waits import Watch, complete, wait_for_run
 

@@ -21,7 +21,7 @@ from ..types.ids import new_id
 from ..types.inbox import InputItem, Request
 from ..types.runs import Identity, NaturalEnd, Outcome, RunRecord, Waiting
 from .activations import ActivationFactory
-from .requests import first_item
+from .results import first_item
 
 __all__ = [
     "find_schedule",

@@ -13,7 +13,7 @@ from .heads import Facts, Head, ItemRow, NeedFacts, RecordKey, RecordRow
 from .records import Commit, Records
 from .writes import Writes
 
-__all__ = ["advance", "item_row", "missing_facts", "recipients_of", "runs_of"]
+__all__ = ["advance", "item_row", "missing_facts", "recipients_of", "runs_of", "threads_of"]
 
 
 def recipients_of(commit: Commit) -> list[str]:
@@ -21,6 +21,13 @@ def recipients_of(commit: Commit) -> list[str]:
     if not commit.inbox:
         return [commit.thread_id]
     return list(dict.fromkeys([commit.thread_id, *[item.thread_id for item in commit.inbox]]))
+
+
+def threads_of(commit: Commit) -> frozenset[str]:
+    """The ids of the threads that a commit and its followers may write to."""
+    if not commit.then:
+        return frozenset(recipients_of(commit))
+    return frozenset([name for one in (commit, *commit.then) for name in recipients_of(one)])
 
 
 def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedFacts | None:

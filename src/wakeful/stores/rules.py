@@ -8,18 +8,21 @@ inbox head.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import Conflict, DuplicateRequest, InboxMoved, RequestReused, StaleFence, StoreError
 from ..types.base import Data
 from ..types.records import AuditEntry, Record
 from .changes import Changes
 from .conditions import no_room, not_idle, record_key, record_kind, refuse_reuse, room_for, writes
-from .facts import missing_facts, runs_of
+from .facts import advance, missing_facts, runs_of
 from .heads import FOREIGN, Facts, Head, NeedFacts, RecordRow
-from .records import Commit, Records, Relay
-from .writes import Writes
+from .records import Commit, Committed, Records, Relay
+from .writes import GroupWrites, Writes
 
-__all__ = ["Refusal", "decide"]
+__all__ = ["Refusal", "decide", "decide_group"]
 
 _AUDIT = record_kind(AuditEntry)
 
@@ -40,6 +43,52 @@ def decide(facts: Facts, commit: Commit, now: int) -> Writes | Refusal | NeedFac
     if error is not None:
         return Refusal(error)
     return Changes(facts, commit, run_ids, now).write()
+
+
+def decide_group(facts: Facts, commit: Commit, now: int) -> GroupWrites | Refusal | NeedFacts:
+    """Decide on a commit, then on its followers, each by the facts that the one before it leaves.
+
+    A follower may be refused without consequences for the others.
+    """
+    first = decide(facts, commit, now)
+    if isinstance(first, NeedFacts):
+        if not commit.then:
+            return first
+        return _merge([first, *[missing_facts(facts, follower, runs_of(follower)) for follower in commit.then]])
+    if isinstance(first, Refusal):
+        return first
+    after = advance(facts, first)
+    if not commit.then:
+        return GroupWrites((first,), first.committed, after)
+    found = [first]
+    then: list[Committed | None] = []
+    for follower in commit.then:
+        home = facts.heads.get(follower.thread_id)
+        if home is not None and not home.no:
+            # A thread that this group makes has no runs but those of the group.
+            after = replace(after, runs={**dict.fromkeys(runs_of(follower)), **after.runs})
+        decided = decide(after, follower, now)
+        if isinstance(decided, NeedFacts):
+            return decided
+        if isinstance(decided, Refusal):
+            then.append(None)
+            continue
+        found.append(decided)
+        then.append(decided.committed)
+        after = advance(after, decided)
+    return GroupWrites(found, replace(first.committed, then=tuple(then)), after)
+
+
+def _merge(needs: Sequence[NeedFacts | None]) -> NeedFacts:
+    """All of the facts that are needed, each once."""
+    found = [need for need in needs if need is not None]
+
+    def join(name: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys([one for need in found for one in getattr(need, name)]))
+
+    return NeedFacts(
+        join("threads"), join("items"), join("runs"), join("relays"), join("records"), join("workers")
+    )
 
 
 def _refuse(facts: Facts, commit: Commit) -> StoreError | RequestReused | None:

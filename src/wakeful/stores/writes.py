@@ -9,10 +9,10 @@ from msgspec.structs import force_setattr
 from ..types.base import Data
 from ..types.inbox import InboxItem
 from ..types.runs import RunRecord
-from .heads import Head, RunRow
+from .heads import Facts, Head, RunRow
 from .records import Commit, Committed
 
-__all__ = ["Delivery", "Guard", "LeaseWrite", "RunWrite", "Writes", "number_items"]
+__all__ = ["Delivery", "GroupWrites", "Guard", "LeaseWrite", "RunWrite", "Writes", "number_items"]
 
 
 class RunWrite(Data):
@@ -67,6 +67,14 @@ class Writes(Data):
     lease: LeaseWrite | None = None
     next_thread: int = 0
     next_run: int = 0
+
+
+class GroupWrites(Data):
+    """The writes of a commit and its followers, and the facts afterwards. Refused followers are left out."""
+
+    writes: Sequence[Writes]
+    committed: Committed
+    facts: Facts
 
 
 def number_items(writes: Writes) -> None:

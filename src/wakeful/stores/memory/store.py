@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ...types.ids import now_ms
 from ...types.inbox import InboxItem, Request
-from ..groups import GroupWrites, decide_group
 from ..heads import Facts, Head, ItemRow, NeedFacts
 from ..records import (
     LEASE_MS,
@@ -25,8 +24,9 @@ from ..records import (
     Retention,
     ThreadRecord,
 )
-from ..rules import Refusal
+from ..rules import Refusal, decide_group
 from ..turns import ClaimRequest
+from ..writes import GroupWrites
 from .claims import claim_dispatches, count_queued, due_dispatches, list_dispatches, revive_dispatch
 from .reads import MemoryReads
 from .tables import Database

@@ -18,10 +18,9 @@ from ...types.codec import clean_value
 from ...types.ids import new_id
 from ..codec.packer import Packer
 from ..conditions import changes_records, record_key
-from ..groups import decide_group
 from ..heads import Facts, NeedFacts, RecordKey
 from ..records import Commit, Committed
-from ..rules import Refusal
+from ..rules import Refusal, decide_group
 from ..sql.rows import group_rows
 from ..writes import number_items
 from .cache import HeadCache, guess_facts

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import Struct
 
 from ..conditions import writes
-from ..groups import GroupWrites
 from ..heads import Facts, Head
 from ..records import Commit
 from ..sql.operations import Rows
+from ..writes import GroupWrites
 from .facts import Loaded
 from .statements import GuardRow
 

@@ -8,7 +8,7 @@ from typing import cast
 from ...errors import StoreUnavailable
 from ..codec.packer import Packer
 from ..conditions import record_key
-from ..groups import threads_of
+from ..facts import threads_of
 from ..jobs import Promise, settled
 from ..records import Commit, Committed
 from .batch import BatchWriter, Group

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..groups import GroupWrites
 from ..heads import Facts
 from ..sql.operations import OPERATIONS, RANK, Rows, postgres_sql
+from ..writes import GroupWrites
 from .text import escape
 
 __all__ = ["SETTINGS", "Reply", "build_statement", "escape_rows", "guards_of", "read_reply", "size_of"]

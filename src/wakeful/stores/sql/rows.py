@@ -17,10 +17,9 @@ from ..codec.entries import call_body, entries_of, run_body
 from ..codec.packer import Packer
 from ..conditions import principal_of, record_key, record_time, root_of
 from ..filters import due_of, outcome_of
-from ..groups import GroupWrites
 from ..heads import Facts, Head, RecordKey
 from ..records import Chunk, Commit, Records
-from ..writes import Writes
+from ..writes import GroupWrites, Writes
 from .filters import names_text
 from .operations import OPERATIONS, RANK, Rows
 

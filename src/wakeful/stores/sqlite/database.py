@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -61,9 +62,9 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run work on the reading connection."""
-        if self.is_closed:
+        if self.writer.is_closed:
             raise self.writer.closed_error()
-        return await self._reader.submit(lambda: work(self._reading))
+        return await self._reader.submit(partial(work, self._reading))
 
     def _read_batch(self, batch: list[Job]) -> None:
         for job in batch:

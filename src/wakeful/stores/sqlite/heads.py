@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from ..groups import GroupWrites
 from ..heads import FOREIGN, DispatchRow, Facts, Head, ItemRow, NeedFacts, RecordKey, RecordRow, RunRow
 from ..records import Commit
+from ..writes import GroupWrites
 
 __all__ = ["HeadCache"]
 

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -29,18 +30,15 @@ __all__ = ["SqliteStore", "Synchronous"]
 T = TypeVar("T")
 
 _NOW = "now_ms()"  # The clock of commits: SQLite's own clock rounds differently.
-_queries: dict[str, str] = {}
 
 # Errors that concern the copy: its source is only read.
 _OF_COPIES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 
+@cache
 def _sql(text: str) -> str:
-    found = _queries.get(text)
-    if found is None:
-        # The writer locks the whole file.
-        found = _queries[text] = text.replace("NOW_MS", _NOW).replace("FOR_UPDATE", "").replace("IF_FREE", "")
-    return found
+    # No row locks: the writer locks the whole file.
+    return text.replace("NOW_MS", _NOW).replace("FOR_UPDATE", "").replace("IF_FREE", "")
 
 
 class SqliteStore(SqlStore):

@@ -20,14 +20,13 @@ from msgspec import Struct
 from ...errors import StoreLost, StoreUnavailable
 from ...types.ids import now_ms
 from ..codec.packer import Packer
-from ..groups import GroupWrites, decide_group
 from ..heads import NeedFacts
 from ..jobs import Job, JobThread, Promise, hand_back, settled
 from ..records import Commit, Committed
-from ..rules import Refusal
+from ..rules import Refusal, decide_group
 from ..sql.operations import SQLITE
 from ..sql.rows import group_rows
-from ..writes import number_items
+from ..writes import GroupWrites, number_items
 from .file import explained
 from .heads import HeadCache
 from .transactions import Transactions
