@@ -44,7 +44,7 @@ from .backend import (
 from .checks import deps_needs, policy_problems, tool_hint
 from .handoff import HandoffTool
 from .input import input_shape
-from .resolved import Hook, ResolvedAgent
+from .resolved import Hook, ResolvedAgent, resolve_bare
 
 __all__ = ["Registry"]
 
@@ -52,12 +52,6 @@ _READ_RESULT = ReadResult()
 _MCP_APPROVAL = McpApproval()
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")
-
-
-def _resolve_bare(agent: Agent) -> ResolvedAgent:
-    """Resolve an agent without tools and plugins."""
-    none: dict[str, tuple[Hook, ...]] = dict.fromkeys((*PHASES, "activate", "deactivate"), ())
-    return ResolvedAgent(agent, (), none, {}, backend=agent.backend)
 
 
 class Registry:
@@ -124,7 +118,7 @@ class Registry:
         except TypeError:  # An unhashable id.
             raise self._unknown(agent_id) from None
         if found is None and agent_id in self._internal:
-            found = self._resolved[agent_id] = _resolve_bare(self._internal[agent_id])
+            found = self._resolved[agent_id] = resolve_bare(self._internal[agent_id])
         if found is None:
             raise self._unknown(agent_id)
         return found
@@ -140,7 +134,7 @@ class Registry:
     def with_placeholder(self, agent_id: str) -> Registry:
         """Copy the registry with an empty agent for an id that is gone, so that its run can end."""
         other = copy(self)
-        other._resolved = {**self._resolved, agent_id: _resolve_bare(Agent(agent_id))}
+        other._resolved = {**self._resolved, agent_id: resolve_bare(Agent(agent_id))}
         return other
 
     def _unknown(self, agent_id: object) -> UnknownAgent:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import AgentNotFound, ExecutionFailed, UnknownAgent
+from ..plugins import PHASES
 from ..tools import Shape, Tool
 from ..types.base import Data
 from ..types.ids import digest_of
@@ -20,7 +21,7 @@ from .backend import Backend
 from .input import input_shape
 from .instructions import describe_parts, instruction_parts, join_instructions
 
-__all__ = ["Hook", "ResolvedAgent", "digest_value", "resolve_child"]
+__all__ = ["Hook", "ResolvedAgent", "digest_value", "resolve_bare", "resolve_child"]
 
 
 def digest_value(value: Any) -> str:
@@ -113,3 +114,9 @@ def resolve_child(registry: Resolver, agent_id: str) -> ResolvedAgent:
         raise AgentNotFound(agent_id) from error
     except Exception as error:
         raise ExecutionFailed(f"failed to resolve agent '{agent_id}': {error}") from error
+
+
+def resolve_bare(agent: Agent) -> ResolvedAgent:
+    """Resolve an agent without tools and plugins."""
+    none: dict[str, tuple[Hook, ...]] = dict.fromkeys((*PHASES, "activate", "deactivate"), ())
+    return ResolvedAgent(agent, (), none, {}, backend=agent.backend)

@@ -14,14 +14,14 @@ from ..errors import UsageError
 from ..runtime import TenantRuntime
 from ..types.codec import encode
 from ..types.runs import Waiting
-from ..types.tickets import Answer, Decision, Ticket
+from ..types.tickets import Decision, Ticket
 from .exit_codes import exit_code, reported
 from .ids import find_run, find_ticket
 from .locations import Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from .prompts import decider, read_value, votes_text, ways
 from .render import Renderer
 from .tables import print_list, shorten_ids
-from .text import arguments_text, one_line, time_text
+from .ticket_text import cells, left_fields, page
 from .waits import explain_idle
 
 __all__ = ["tickets_app"]
@@ -86,11 +86,11 @@ def list_(
 
     tickets = ask(place, tenant, look)
     values = [
-        ticket if left is None else {**msgspec.to_builtins(ticket), **_left_fields(left)}
+        ticket if left is None else {**msgspec.to_builtins(ticket), **left_fields(left)}
         for ticket, left in tickets
     ]
     short = shorten_ids([ticket.id for ticket, _ in tickets])
-    rows = [(short[ticket.id], *_cells(ticket, left)) for ticket, left in tickets]
+    rows = [(short[ticket.id], *cells(ticket, left)) for ticket, left in tickets]
     columns = ("TICKET", "STATUS", "ASSIGNEE", "DEADLINE", "TOOL", "QUESTION")
     print_list(json, values, columns, rows, "no tickets")
 
@@ -108,9 +108,9 @@ def show_(place: Place, ticket_id: TicketId, tenant: Tenant = None, json: Json =
         "ticket": ticket,
         "decisions": decisions,
         "left": None,
-        **({} if left is None else _left_fields(left)),
+        **({} if left is None else left_fields(left)),
     }
-    show(json, found, "\n".join(_page(ticket, decisions, left)))
+    show(json, found, "\n".join(page(ticket, decisions, left)))
 
 
 @tickets_app.command()
@@ -347,75 +347,3 @@ def _object(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise UsageError(f"the new arguments are a JSON object, such as {{...}}: {error}") from error
-
-
-def _cells(ticket: Ticket, left: LeftAnswer | None) -> tuple[str, ...]:
-    deadline = "-" if ticket.deadline is None else time_text(ticket.deadline)
-    question = one_line(ticket.message, 80)
-    if left is None:
-        return ticket.status, ticket.assignee or "-", deadline, ticket.tool, question
-    problem = f"; can't be taken: {one_line(left.problem, 200)}" if left.problem else ""
-    question = f"{question}  (left: {_describe(left.decision)}{problem})"
-    return "left", ticket.assignee or "-", deadline, ticket.tool, question
-
-
-def _left_fields(left: LeftAnswer) -> dict[str, Any]:
-    """The fields of a left answer in JSON."""
-    return {"left": left.decision, "left_problem": left.problem}
-
-
-def _page(ticket: Ticket, decisions: list[Decision], left: LeftAnswer | None) -> list[str]:
-    lines = [
-        ticket.message,
-        f"  ticket {ticket.id}, {ticket.status}, asked by {ticket.asked_by} at {time_text(ticket.created_at)}",
-        f"  thread {ticket.thread_id}, run {ticket.run_id}, call {ticket.call_id}",
-        f"  {ticket.tool} {arguments_text(ticket.arguments, indent=2)}",
-        f"  takes {', '.join(ticket.accepts)}, or deny; its digest is {ticket.digest}",
-    ]
-    if ticket.schema is not None:
-        lines.append(f"  the answer fits {encode(ticket.schema).decode()}")
-    if ticket.assignee is not None:
-        lines.append(f"  assigned to {ticket.assignee}")
-    if ticket.groups:
-        lines.append(f"  for {', '.join(f'group:{group}' for group in ticket.groups)}")
-    if ticket.requester is not None:
-        lines.append(f"  requested by {ticket.requester}")
-    if votes := votes_text(ticket):
-        lines.append(f"  {votes}")
-    if ticket.deadline is not None:
-        given = ticket.on_deadline
-        then = f"goes to {ticket.escalate[0].to}" if ticket.escalate else f"is decided: {given}"
-        if isinstance(given, Answer) and not ticket.escalate:
-            then = f"is answered with {encode(given.value).decode()}"
-        then = "is settled by the remote agent" if ticket.asked_by == "remote" else then
-        lines.append(f"  at {time_text(ticket.deadline)} it {then}")
-    lines += [f"  {_describe(decision)}" for decision in decisions]
-    if left is not None:
-        wait = f"can't be taken: {left.problem}" if left.problem else f"waits for a worker that has {ticket.tool}"
-        lines.append(f"  left: {_describe(left.decision)}; {wait}")
-    return lines
-
-
-def _describe(decision: Decision) -> str:
-    """The decision with its time, decider and reason."""
-    why = f": {one_line(decision.reason)}" if decision.reason else ""
-    whose = " (override)" if decision.override else ""
-    text = f"{time_text(decision.at)} {_what(decision)} by {decision.principal_id or 'somebody'}{whose}{why}"
-    if (cause := decision.not_taken) is None:
-        return text
-    why = f": {one_line(cause.reason)}" if cause.reason else ""
-    who = "the remote agent" if cause.cause == "refused" else cause.principal_id or "somebody"
-    return f"{text} ({cause.cause} {time_text(cause.at)} by {who}{why})"
-
-
-def _what(decision: Decision) -> str:
-    if decision.verdict == "reassign":
-        return f"reassign to {decision.value}"
-    if decision.verdict == "comment":
-        return "comment"
-    if decision.verdict == "approve" and decision.mode == "arguments":
-        return f"edit {arguments_text(decision.value)}"
-    if decision.verdict == "approve" and (decision.mode == "result" or decision.value is not None):
-        verb = "result" if decision.mode == "result" else "answer"
-        return f"{verb} {one_line(encode(decision.value).decode())}"
-    return decision.verdict

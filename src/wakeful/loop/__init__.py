@@ -1,8 +1,6 @@
 """The agent loop: the view of a run, its next move, and the functions that perform moves."""
 
 from .activation import Activation as Activation
-from .activation import Environment as Environment
-from .activation import rules_of as rules_of
 from .boundaries import steering_input as steering_input
 from .boundaries import supersede_calls as supersede_calls
 from .boundaries import take_input as take_input
@@ -19,6 +17,8 @@ from .commits import flush as flush
 from .disclosure import disclose as disclose
 from .disclosure import note_error as note_error
 from .driver import drive as drive
+from .environment import Environment as Environment
+from .environment import rules_of as rules_of
 from .inbox import apply_inbox as apply_inbox
 from .inbox import deliver_items as deliver_items
 from .inference.answer import Answer as Answer

@@ -1,4 +1,4 @@
-"""One activation of a run: its working state in this process, and the services that it uses.
+"""One activation of a run: its working state in this process.
 
 The functions of this package read and change an activation; `driver.drive` calls them. Every change of the view is
 also written to the draft, which `commits.flush` commits before the next hook, tool or model runs.
@@ -7,161 +7,40 @@ also written to the draft, which `commits.flush` commits before the next hook, t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from ..agents import Registry, ResolvedAgent
+from ..agents import ResolvedAgent
 from ..bus import Channel
-from ..clock import Clock
-from ..context import Gauges
-from ..models import Model, ModelRequest, RetryPolicy
+from ..models import Model, ModelRequest
 from ..plugins import ActionQueue
 from ..state import Command, State
-from ..stores import Relay, Store
-from ..tools import CallContext, ChildRequest, ChildResult, Dependencies, Mail, SpawnRequest, ToolThreads
 from ..types.events import Event
 from ..types.inbox import InboxItem
 from ..types.messages import Message, Producer, user_message
-from ..types.runs import EndRequested, Identity, RunRecord, TaskRecord
+from ..types.runs import EndRequested, RunRecord, TaskRecord
 from ..types.tickets import Ticket, TicketStatus
 from .calls.executor import Executor
 from .calls.ledger import Change
 from .cancellation import Cancellation
 from .draft import Draft
+from .environment import Environment, rules_of
 from .inference.answer import Answer
-from .inference.history import History, HistoryCache
+from .inference.history import History
 from .inference.inference import Inference
-from .inference.watchdog import Watch, Watches
+from .inference.watchdog import Watch
 from .inference.window import WindowState
-from .joined_commit import JoinedCommit
 from .moves import Rules, RunView
 from .needs import agent_of
 from .tasks import stop_task
 
-__all__ = ["ACTIONS", "Activation", "Children", "Environment", "Host", "Mailer", "rules_of"]
+__all__ = ["ACTIONS", "Activation"]
 
 ACTIONS = ActionQueue.name
-
-# -- services ------------------------------------------------------------------------------------------------
-
-
-class Host(Protocol):
-    """The owner of activations: the dispatcher."""
-
-    def began(self, act: Activation) -> None:
-        """Register an activation; raises `Conflict` if its thread has another one."""
-        ...
-
-    def lost(self, act: Activation, error: BaseException) -> None:
-        """Note that an activation stopped without ending its run."""
-        ...
-
-    def ended(self, act: Activation) -> None:
-        """Remove an activation that has ended."""
-        ...
-
-
-class Children(Protocol):
-    """Child runs and tasks, as dispatch provides them."""
-
-    def run(
-        self, act: Activation, context: CallContext, request: ChildRequest
-    ) -> Coroutine[Any, Any, ChildResult]:
-        """Run a child agent for a call."""
-        ...
-
-    def start_child(self, act: Activation, call_id: str, request: ChildRequest) -> TaskRecord | None:
-        """Add the child of a delegation to the draft; None if the call itself will be refused it."""
-        ...
-
-    async def spawn(self, act: Activation, context: CallContext, request: SpawnRequest) -> TaskRecord:
-        """Start a background task for a call."""
-        ...
-
-    async def resume(self, act: Activation, context: CallContext, task: TaskRecord, prompt: str) -> TaskRecord:
-        """Continue a cancelled task."""
-        ...
-
-    async def refresh(self, task: TaskRecord) -> TaskRecord:
-        """Read the state of a task from its backend."""
-        ...
-
-    def check_stoppable(self, task: TaskRecord) -> None:
-        """Refuse to cancel a task whose backend isn't known here."""
-        ...
-
-    async def count_below(self, thread_id: str, run_id: str) -> int:
-        """Count the open tasks below a run, at any depth."""
-        ...
-
-    async def read_tree_usage(self, act: Activation) -> None:
-        """Read the usage of the run's whole tree into its view."""
-        ...
-
-    def wake(self, thread_id: str, agent_id: str | None = None) -> None:
-        """Look at a thread whose inbox has a new item, for an agent's run if it names one."""
-        ...
-
-    async def start_with_commit(self, act: Activation, items: Sequence[InboxItem]) -> Sequence[JoinedCommit]:
-        """Start the recipients of these items here, up to their first commits, which join the run's own."""
-        ...
-
-
-class Mailer(Protocol):
-    """Messages to other agents, as messaging provides them."""
-
-    def mail_of(self, act: Activation) -> Mail:
-        """The mail of one run."""
-        ...
-
-    def relay_for(self, run: Identity, item: InboxItem, now: int) -> Relay:
-        """The relay for an item that a full inbox refused."""
-        ...
-
-    def wake(self) -> None:
-        """Deliver due relays."""
-        ...
-
-
-# Takes the message id and attempt to stream next if a crash cut an answer off.
-RemoteExecution = Callable[["Activation", "tuple[str, int] | None"], Awaitable[None]]
-
-
-class Environment(Struct):
-    """Services and settings that all activations of a runtime share."""
-
-    registry: Registry
-    store: Store
-    clock: Clock
-    threads: ToolThreads
-    abandoned: set[Any]
-    grace: float
-    children: Children
-    execute_remote: RemoteExecution
-    abort_remote: Callable[[Activation], Awaitable[None]]
-    poll_remote: Callable[[Activation], Awaitable[bool]]
-    mailer: Mailer
-    watches: Watches
-    retry: RetryPolicy = RetryPolicy()
-    deps: Dependencies = field(default_factory=Dependencies)
-    rules: dict[str, Rules] = {}
-    gauges: Gauges = field(default_factory=Gauges)
-    histories: HistoryCache = field(default_factory=HistoryCache)
-    timed: Callable[[float, BaseException | None], None] | None = None
-
-
-def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:
-    """The rules of an agent, cached by its id."""
-    alone = frozenset(name for name, tool in agent.tools.items() if tool.sequential)
-    rules = Rules(agent.agent.limits, tuple(agent.agent.stop), agent.agent.sequential, alone)
-    return env.rules.setdefault(agent.id, rules)
-
-
-# -- the activation ------------------------------------------------------------------------------------------
 
 
 class Activation:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import RuntimeClosed, StoreError
 from ..plugins import Step
 from ..types.runs import Failed
-from .activation import Activation, Host
+from .activation import Activation
 from .boundaries import end_step, pass_on, poll, resolve_overdue, switch_agent, take
 from .calls.lifecycle import await_calls, execute, interrupt, run_after_tool
 from .calls.recovery import drop, recover
@@ -44,9 +44,22 @@ from .moves import (
 )
 from .phases import run_phase
 
-__all__ = ["drive"]
+__all__ = ["Host", "drive"]
 
 MAX_ERRORS_WHILE_ENDING = 8
+
+
+class Host(Protocol):
+    """The owner of activations: the dispatcher."""
+
+    def began(self, act: Activation) -> None:
+        """Register an activation; raises `Conflict` if its thread has another one."""
+
+    def lost(self, act: Activation, error: BaseException) -> None:
+        """Note that an activation stopped without ending its run."""
+
+    def ended(self, act: Activation) -> None:
+        """Remove an activation that has ended."""
 
 
 async def drive(act: Activation, host: Host) -> None:

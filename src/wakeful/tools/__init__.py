@@ -3,11 +3,8 @@
 from .call import CallContext as CallContext
 from .context import ToolContext as ToolContext
 from .definition import ClientTool as ClientTool
-from .definition import Done as Done
 from .definition import FunctionTool as FunctionTool
-from .definition import NotDone as NotDone
 from .definition import Tool as Tool
-from .definition import UnknownOutcome as UnknownOutcome
 from .definition import tool as tool
 from .definition import valid_name as valid_name
 from .deps import Dependencies as Dependencies
@@ -19,7 +16,10 @@ from .mail import check_text as check_text
 from .mcp_approval import McpApproval as McpApproval
 from .mcp_approval import asks_before_mcp as asks_before_mcp
 from .results import MAX_RESULT_BYTES as MAX_RESULT_BYTES
+from .results import Done as Done
+from .results import NotDone as NotDone
 from .results import ToolResult as ToolResult
+from .results import UnknownOutcome as UnknownOutcome
 from .results import error_reply as error_reply
 from .results import reply_of as reply_of
 from .schema import Parameters as Parameters

@@ -10,24 +10,20 @@ from typing import Any, Protocol, cast, overload
 import msgspec
 
 from ..errors import ConfigurationError, ShapeError, WrongArguments
-from ..errors.arguments import Checked, checked, unknown_arguments
-from ..types.base import Data
+from ..errors.arguments import checked, unknown_arguments
 from ..types.calls import Effect, UnknownPolicy
 from ..types.requests import ToolSpec
 from ..types.tickets import Approval, Escalation, OnDeadline, Seconds
 from .context import ToolContext
-from .results import MAX_RESULT_BYTES
+from .results import MAX_RESULT_BYTES, Done, NotDone, UnknownOutcome
 from .schema import Parameters, description_of, parameters_of
 from .services import ChildRequest, ChildResult
 from .terms import Terms, terms_of, terms_problems
 
 __all__ = [
     "ClientTool",
-    "Done",
     "FunctionTool",
-    "NotDone",
     "Tool",
-    "UnknownOutcome",
     "tool",
     "valid_name",
 ]
@@ -42,20 +38,6 @@ class FencedCheck(Protocol):
 
 
 Check = Callable[[str], Any] | FencedCheck
-
-
-class Done(Data, metaclass=Checked):
-    """A `check` found that the call took effect, with this result."""
-
-    result: Any = None
-
-
-class NotDone(Data):
-    """A `check` found that the call took no effect."""
-
-
-class UnknownOutcome(Data, metaclass=Checked):
-    """A `check` could not tell."""
 
 
 class Tool:

@@ -1,4 +1,4 @@
-"""Conversion of a tool's return value or error into the reply for the model."""
+"""Results of tools and of their checks, and the conversion of a return value or an error into a reply."""
 
 from __future__ import annotations
 
@@ -27,11 +27,25 @@ from ..types.content import (
     part_problem,
 )
 
-__all__ = ["MAX_RESULT_BYTES", "ToolResult", "error_reply", "reply_of"]
+__all__ = ["MAX_RESULT_BYTES", "Done", "NotDone", "ToolResult", "UnknownOutcome", "error_reply", "reply_of"]
 
 MAX_RESULT_BYTES = 256 * 1024
 
 _PARTS = (Text, Image, Audio, Video, Document)
+
+
+class Done(Data, metaclass=Checked):
+    """A `check` found that the call took effect, with this result."""
+
+    result: Any = None
+
+
+class NotDone(Data):
+    """A `check` found that the call took no effect."""
+
+
+class UnknownOutcome(Data, metaclass=Checked):
+    """A `check` could not tell."""
 
 
 class ToolResult(Data, metaclass=Checked, kw_only=True):

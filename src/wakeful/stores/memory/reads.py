@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, Unpack
 
 from msgspec.structs import replace
@@ -20,11 +22,13 @@ from ..overview import Mark, Tally
 from ..records import Chunk, ThreadRecord, ThreadView
 from ..relays import Relay, RelayStatus, wanted
 from ..usage import UsageKey, UsageRow, usage_rows
-from .tables import Database, Run, Tenant, Thread, range_between
+from .tables import Database, Run, Tenant, Thread
 
 __all__ = ["MemoryReads"]
 
 R = TypeVar("R", bound=Record)
+
+_seq = attrgetter("seq")
 
 
 class MemoryReads:
@@ -106,7 +110,7 @@ class MemoryReads:
             missing = None if limit is None else limit - len(found)
             if high > after and missing != 0:
                 entries: list[Any] = getattr(part, what)
-                start, end = range_between(entries, max(low, after), high)
+                start, end = _range_between(entries, max(low, after), high)
                 found += entries[start : end if missing is None else min(end, start + missing)]
         return found
 
@@ -114,7 +118,7 @@ class MemoryReads:
         found: list[Message] = []
         for part, low, high in reversed(self._chain(thread_id, before)):
             if high > after and len(found) < newest:
-                start, end = range_between(part.messages, max(low, after), high)
+                start, end = _range_between(part.messages, max(low, after), high)
                 found[:0] = part.messages[max(start, end - newest + len(found)) : end]
         return found
 
@@ -372,3 +376,10 @@ def _age(record: Record) -> tuple[int, str]:
 
 def _in_order(run: Run) -> list[Call]:
     return sorted(run.calls.values(), key=lambda call: (call.step, call.index))
+
+
+def _range_between(entries: list[Any], low: int, high: int) -> tuple[int, int]:
+    """The index range of the entries after one sequence number and up to another."""
+    start = bisect_right(entries, low, key=_seq) if low else 0
+    end = len(entries) if not entries or entries[-1].seq <= high else bisect_right(entries, high, key=_seq)
+    return start, max(start, end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
@@ -25,9 +24,7 @@ from ..relays import Relay
 from ..usage import UsageEntry
 from ..writes import RunWrite, Writes, number_items
 
-__all__ = ["Database", "Run", "Tenant", "Thread", "range_between"]
-
-_seq = attrgetter("seq")
+__all__ = ["Database", "Run", "Tenant", "Thread"]
 
 
 class Run:
@@ -400,10 +397,3 @@ class Database:
             self.active[thread] = None
         else:
             self.active.pop(thread, None)
-
-
-def range_between(entries: list[Any], low: int, high: int) -> tuple[int, int]:
-    """The index range of the entries after one sequence number and up to another."""
-    start = bisect_right(entries, low, key=_seq) if low else 0
-    end = len(entries) if not entries or entries[-1].seq <= high else bisect_right(entries, high, key=_seq)
-    return start, max(start, end)
