@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
 from typer.testing import Result
+
+from wakeful.cli.app import app
 
 Wakeful = Callable[..., Result]
 
@@ -141,3 +144,17 @@ def test_workers_and_agents_are_listed(wakeful: Wakeful, target: str) -> None:
     assert (header, row[0], row[-2:]) == (["AGENT", "MODEL", "TOOLS", "DESCRIPTION"], "clerk", ["pay", "Pays."])
     (found,) = values(wakeful("agents", "list", target, "--json"))
     assert (found["id"], found["tools"]) == ("clerk", ["pay"])
+
+
+def test_every_command_of_a_noun_prints_json() -> None:
+    """`threads export` writes JSON and nothing else."""
+
+    def without_json(command: Any, name: str) -> list[str]:
+        if hasattr(command, "commands"):
+            return [
+                found for noun, one in command.commands.items() for found in without_json(one, f"{name} {noun}")
+            ]
+        return [] if any("--json" in option.opts for option in command.params) else [name.strip()]
+
+    nouns = [name for name in without_json(typer.main.get_command(app), "") if " " in name]
+    assert nouns == ["threads export"]

@@ -364,6 +364,11 @@ def test_backup_contains_whole_store(wakeful: Wakeful, db: str) -> None:
     assert lines(wakeful("store", "check", "copy.db")) == ["all is well"]
 
 
+def test_backup_prints_json(wakeful: Wakeful, db: str) -> None:
+    (line,) = lines(wakeful("store", "backup", db, "copy.db", "--json"))
+    assert msgspec.json.decode(line) == {"file": "copy.db", "bytes": Path("copy.db").stat().st_size}
+
+
 def test_backup_works_while_store_is_open_elsewhere(wakeful: Wakeful, db: str) -> None:
     with closing(sqlite3.connect(db, isolation_level=None)) as other:
         other.execute("UPDATE threads SET title = 'still in the log' WHERE id = 'old'")

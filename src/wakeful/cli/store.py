@@ -168,6 +168,7 @@ def _count(text: str, option: str) -> int | None:
 def backup(
     place: Place,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that isn't there yet.", show_default=False)],
+    json: Json = False,
 ) -> None:
     """Copy a SQLite store, with all tenants, while it is in use.
 
@@ -178,7 +179,7 @@ def backup(
             what = "is there already" if file.exists() else "is in a folder that doesn't exist"
             raise UsageError(f"{file} {what}; back up into a new file")
     ask(place, None, lambda runtime: _backup(runtime, file))
-    Renderer().line(f"backed up into {file}")
+    show(json, {"file": str(file), "bytes": file.stat().st_size}, f"backed up into {file}")
 
 
 async def _backup(runtime: TenantRuntime, file: Path) -> None:
