@@ -56,7 +56,9 @@ class Exchange:
         self.capabilities = cast(Capabilities, self._backend.capabilities)
         self._answer = self._new_answer(*(cut_off or (None, 0)))
         self._cancelled = asyncio.Event()
-        self._checkpoints = Checkpoints(act, lambda: self._answer.unsaved()) if act.env.store.durable else None
+        self._checkpoints: Checkpoints | None = None
+        if act.env.store.durable:
+            self._checkpoints = Checkpoints(act, lambda: self._answer.unsaved(), act.clock.now())
         self._writer: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._signals = Signals(act, self._writing)

@@ -55,13 +55,12 @@ def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedF
 
 def _missing_items(facts: Facts, commit: Commit, home: Head | None) -> tuple[str, ...]:
     """Ids that have to be new, of items that are sent and of the request, and items that are changed or taken."""
-    wanted = [item.id for item in commit.inbox]
+    new = {item.id for item in commit.inbox}
     if commit.request is not None:
-        wanted.append(commit.request.id)
+        new.add(commit.request.id)
     pending = (home.pending if home is not None else None) or {}
-    wanted += [item.id for item in commit.pending if item.id not in pending]
-    wanted += [item_id for item_id in commit.seen if item_id not in pending]
-    return tuple([item_id for item_id in dict.fromkeys(wanted) if item_id not in facts.items])
+    edited = {*commit.seen, *[item.id for item in commit.pending]}
+    return tuple((new | (edited - pending.keys())) - facts.items.keys())
 
 
 def _missing_records(facts: Facts, records: Records) -> tuple[RecordKey, ...]:

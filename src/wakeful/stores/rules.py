@@ -7,10 +7,11 @@ inbox head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, cast
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from ..errors import Conflict, DuplicateRequest, InboxMoved, RequestReused, StaleFence, StoreError
 from ..types.base import Data
@@ -81,14 +82,9 @@ def decide_group(facts: Facts, commit: Commit, now: int) -> GroupWrites | Refusa
 
 def _merge(needs: Sequence[NeedFacts | None]) -> NeedFacts:
     """All of the facts that are needed, each once."""
-    found = [need for need in needs if need is not None]
-
-    def join(name: str) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys([one for need in found for one in getattr(need, name)]))
-
-    return NeedFacts(
-        join("threads"), join("items"), join("runs"), join("relays"), join("records"), join("workers")
-    )
+    found = [astuple(need) for need in needs if need is not None]
+    columns = cast(Iterable[Sequence[tuple[Any, ...]]], zip(*found, strict=True))
+    return NeedFacts(*[tuple(dict.fromkeys(chain(*ids))) for ids in columns])
 
 
 def _refuse(facts: Facts, commit: Commit) -> StoreError | RequestReused | None:

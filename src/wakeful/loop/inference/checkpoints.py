@@ -23,10 +23,10 @@ INTERVAL_MS = 250
 class Checkpoints:
     """Writes the chunks that `unsaved` returns; due once an interval."""
 
-    def __init__(self, act: Activation, unsaved: Callable[[], list[Chunk]]) -> None:
+    def __init__(self, act: Activation, unsaved: Callable[[], list[Chunk]], now: int) -> None:
         self._act = act
         self._unsaved = unsaved
-        self._last = act.clock.now()
+        self._last = now
 
     def is_due(self) -> bool:
         """Whether the interval has passed."""

@@ -38,9 +38,9 @@ async def stream(act: Activation, inference: Inference) -> bool:
             await line.prepare()
         if line.guard is not None:
             grant = await line.guard.enter(request, retry.max_retry_after)
-        if env.store.durable and not act.agent.withholds:
-            checkpoints = Checkpoints(act, answer.unsaved)
         now = act.clock.now()
+        if env.store.durable and not act.agent.withholds:
+            checkpoints = Checkpoints(act, answer.unsaved, now)
     watch = act.watch
     if watch is None:
         watch = act.watch = Watch(env.watches, act.cancellation.task)

@@ -12,8 +12,6 @@ from .file import CHECKPOINT_PAGES, is_busy
 
 __all__ = ["Transactions"]
 
-# The event loop commits by itself as long as an fsync takes less than this.
-FAST_SYNC_SECONDS = 0.001
 # A slow fsync is remembered, less with every faster one.
 SYNC_DECAY = 0.8
 # The pause between attempts to begin while another process has the file locked.
@@ -33,11 +31,6 @@ class Transactions:
         # The rollback journal of statements is kept in memory: the disk may be full. `begin` waits for locks.
         for name, value in (("temp_store", "MEMORY"), ("busy_timeout", "0"), ("wal_autocheckpoint", "0")):
             self.cursor.execute(f"PRAGMA {name} = {value}")
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether commits are fast enough for an event loop."""
-        return self.sync_seconds < FAST_SYNC_SECONDS
 
     def begin_now(self) -> bool:
         """Begin a transaction, unless another process has the file locked, or it is lost: `begin` says so."""

@@ -37,8 +37,9 @@ T = TypeVar("T")
 
 # The most commits of one transaction.
 MAX_BATCH = 64
-# The event loop commits batches smaller than this, as long as an fsync is fast.
+# The event loop commits batches smaller than this, as long as an fsync takes less than that.
 SMALL_BATCH = 8
+FAST_SYNC_SECONDS = 0.001
 # So many transactions in a row are committed by event loops. The thread commits the next one and checkpoints the
 # WAL if it has grown.
 LOOP_TRANSACTIONS = 64
@@ -184,8 +185,10 @@ class Writer:
 
     def _is_quick(self, batch: list[CommitJob]) -> bool:
         """Whether the event loop commits a batch itself: without an fsync there is nothing to wait for."""
-        is_quick = not self._transactions.is_synced or (self._transactions.is_fast and len(batch) < SMALL_BATCH)
-        return is_quick and self._loop_transactions < LOOP_TRANSACTIONS
+        if self._loop_transactions >= LOOP_TRANSACTIONS:
+            return False
+        is_fast = self._transactions.sync_seconds < FAST_SYNC_SECONDS
+        return not self._transactions.is_synced or (is_fast and len(batch) < SMALL_BATCH)
 
     def _hand_over(self, batch: list[CommitJob]) -> None:
         """Have the thread write a batch."""
