@@ -15,6 +15,8 @@ from .writes import Writes
 
 __all__ = ["advance", "item_row", "missing_facts", "recipients_of", "runs_of", "threads_of"]
 
+_NOTHING = NeedFacts()
+
 
 def recipients_of(commit: Commit) -> list[str]:
     """The ids of the threads that a commit may write to, its own first."""
@@ -48,9 +50,8 @@ def missing_facts(facts: Facts, commit: Commit, run_ids: Iterable[str]) -> NeedF
     workers: tuple[str, ...] = ()
     if home is not None and home.claim is not None and commit.claim is not None and commit.fence is None:
         workers = () if home.claim in facts.alive else (home.claim,)
-    if not (threads or items or runs or relays or records or workers):
-        return None
-    return NeedFacts(threads, items, runs, relays, records, workers)
+    needs = NeedFacts(threads, items, runs, relays, records, workers)
+    return None if needs == _NOTHING else needs
 
 
 def _missing_items(facts: Facts, commit: Commit, home: Head | None) -> tuple[str, ...]:
