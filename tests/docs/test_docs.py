@@ -27,6 +27,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Pages for those who work on wakeful: their links are checked, too.
+OTHERS = [
+    ROOT / name for name in ("llms.txt", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/ACCEPTANCE.md")
+]
 CONTINUES = "<!-- continues -->"
 
 
@@ -135,7 +139,7 @@ def test_code_block_runs(block: Block, tmp_path: Path) -> None:
         assert printed.splitlines() == block.expected
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES + OTHERS])
 def test_relative_links_resolve(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", target):
@@ -150,6 +154,17 @@ def test_relative_links_resolve(page: Path) -> None:
 def test_names_in_text_exist(page: Path) -> None:
     for name in re.findall(r"`(wakeful(?:\.\w+)+)", prose(page)):
         pkgutil.resolve_name(name)
+
+
+def test_files_in_architecture_exist() -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", (ROOT / "docs" / "architecture.md").read_text()))
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not (ROOT / "src" / "wakeful" / name).exists()] == []
+
+
+def test_llms_txt_lists_every_page() -> None:
+    listed = re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / "llms.txt").read_text())
+    assert sorted(set(listed)) == sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))
 
 
 def prose(page: Path) -> str:
