@@ -351,6 +351,7 @@ PLAIN = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         ({"usage": {**PLAIN, "total_tokens": 22}}, Usage(10, 12, reasoning_tokens=7)),
         ({"usage": {**PLAIN, "prompt_cache_hit_tokens": 4}}, Usage(10, 5, cached_tokens=4)),
         ({"usage": {**PLAIN, "cached_tokens": 4}}, Usage(10, 5, cached_tokens=4)),
+        ({"usage": {**PLAIN, "prompt_tokens_details": {"cache_creation_input_tokens": 4}}}, Usage(10, 5, 0, 4)),
         ({"usage": {**PLAIN, "cost": 0.0012, "is_byok": False}}, Usage(10, 5, cost=1200)),
         ({"usage": {**PLAIN, "cost": {"total_cost": 0.006}}}, Usage(10, 5, cost=6000)),
         (
@@ -366,6 +367,7 @@ PLAIN = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         "gemini",
         "deepseek",
         "moonshot",
+        "alibaba",
         "openrouter",
         "perplexity",
         "nulls",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from wire_script import Calls, Codec, Says, Script, Thinks
 from wire_server import WireServer
-from wire_suite import AUDIO, DOCUMENT, IMAGE, LOOK, RESULT, Heard, asked, listen
+from wire_suite import AUDIO, DOCUMENT, IMAGE, LOOK, RESULT, Heard, asked, history, listen
 from wire_vendors import VENDORS
 
 from wakeful.errors import InvalidRequest
 from wakeful.models import ModelRequest
-from wakeful.types.content import Audio, Base64, Document, Image, Text, Thinking, Unknown, Url, Video
+from wakeful.types.content import Audio, Base64, Document, Image, Text, Thinking, ToolCall, Unknown, Url, Video
 from wakeful.types.messages import Message, user_message
 
 PICTURE = Image(Base64("image/png", IMAGE))
@@ -80,3 +81,28 @@ async def test_unaccepted_user_media_is_refused_by_name(after: Codec, part: Any)
         pytest.skip(f"{after.name} takes {kind}")
     with pytest.raises(InvalidRequest, match=f"takes no {kind}"):
         await asked(after, ModelRequest("", [user_message([part])]))
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        '{"id": "ctc_1", "type": "custom_tool_call", "call_id": "c", "name": "look", "input": "x"}',
+        '{"type": "function_call", "caller": {"type": "program", "caller_id": "c"}}',
+        '{"caller": {"type": "code_execution_20250825", "tool_id": "t"}, "toolset_name": "s"}',
+        "c2ln",
+    ],
+    ids=["openai", "openai-program", "anthropic", "google"],
+)
+@pytest.mark.parametrize("after", VENDORS, ids=_names)
+async def test_signed_call_of_another_vendor_is_a_plain_call(after: Codec, signature: str) -> None:
+    if after.name == "openai" and "custom_tool_call" in signature:
+        pytest.skip("it is its own")
+    call = ToolCall("0190-a", "look", {"at": "sky"}, "call_1", signature)
+    seen = after.read(await asked(after, ModelRequest("", history(call, RESULT("0190-a", "look")), [LOOK])))
+    plain = after.read(
+        await asked(
+            after, ModelRequest("", history(replace(call, signature=None), RESULT("0190-a", "look")), [LOOK])
+        )
+    )
+    assert seen.of("call") == plain.of("call")
+    assert seen.of("result") == plain.of("result")

@@ -257,6 +257,20 @@ async def test_picture_of_the_code_interpreter_is_a_part() -> None:
     assert said.parts[1] == Image(Base64("image/png", PNG))
 
 
+async def test_server_tools_without_an_id_are_told_apart() -> None:
+    """Perplexity's results of searches have none."""
+    found = {"type": "search_results", "queries": ["x"], "results": [{"url": "https://a.test"}]}
+    other = {**found, "queries": ["y"]}
+    said = await heard(make, stream(completed(found, other, MESSAGE)))
+    assert [
+        (part.id, part.name, part.input["queries"][0] if isinstance(part.input, dict) else part.input)
+        for part in said.parts
+    ] == [
+        ("search_results/0", "web_search", ["x"]),
+        ("search_results/1", "web_search", ["y"]),
+    ]
+
+
 # -- calls of the client -------------------------------------------------------------------------------------
 
 PATCH = {
@@ -363,6 +377,15 @@ async def test_computer_call_is_answered_with_a_picture() -> None:
         "output": {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{PNG}"},
         "acknowledged_safety_checks": COMPUTER["pending_safety_checks"],
     }
+
+
+async def test_call_of_a_program_goes_back_with_its_caller() -> None:
+    called = {**CALL, "caller": {"type": "program", "caller_id": "call_0"}, "namespace": "shop"}
+    said = await heard(make, stream(added({**called, "arguments": ""}), done(called), completed(called)))
+    sent_call, sent_result = await body_after(said, ["ok"])
+    kept = {name: called[name] for name in ("type", "call_id", "name", "caller", "namespace")}
+    assert sent_call == {**kept, "arguments": '{"at":1}'}
+    assert sent_result["caller"] == called["caller"]
 
 
 # -- reasoning and phases ------------------------------------------------------------------------------------

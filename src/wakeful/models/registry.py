@@ -39,7 +39,8 @@ SERVERS = (
     *("together", "vercel", "vllm", "xai", "zai"),
 )
 RESPONSES_SERVERS = (
-    *("fireworks", "groq", "huggingface", "litellm", "lmstudio", "ollama", "openrouter", "vercel", "vllm", "xai"),
+    *("deepseek", "fireworks", "groq", "huggingface", "litellm", "lmstudio", "ollama", "openrouter", "vercel"),
+    *("vllm", "xai"),
 )
 _SUFFIX = "-responses"
 

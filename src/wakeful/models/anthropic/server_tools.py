@@ -47,7 +47,7 @@ def server_tools(specs: Iterable[ServerToolSpec]) -> list[dict[str, Any]]:
             }
             tool |= {field: value for field, value in given.items() if value}
         found.append({**tool, **spec.extra})
-    return found
+    return {} if "type" in found else found
 
 
 def started(raw: Mapping[str, Any], text: str = "") -> ServerTool:
@@ -105,9 +105,10 @@ def signed_fields(signature: str | None) -> dict[str, Any]:
     if signature is None or not signature.startswith("{"):
         return {}
     try:
-        return msgspec.json.decode(signature, type=dict[str, Any])
+        found = msgspec.json.decode(signature, type=dict[str, Any])
     except msgspec.DecodeError:
         return {}
+    return {} if "type" in found else found
 
 
 def tools_of(message: Message) -> dict[str, ServerTool]:

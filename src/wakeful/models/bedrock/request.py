@@ -33,7 +33,7 @@ from .system_tools import VENDOR, system_tools
 
 __all__ = ["build_request"]
 
-_IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_IDS = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _CACHE_POINT = {"cachePoint": {"type": "default"}}
 
 _DOCUMENTS = {

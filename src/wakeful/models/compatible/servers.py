@@ -68,20 +68,24 @@ _KIMI = Dialect(
     refuses=("parallel_tool_calls", "service_tier", "user"),
 )
 _WITHOUT_ENCRYPTION = ResponsesDialect(encrypted=False)
+_QWEN = Dialect(
+    output="json_object",
+    effort="enable_thinking",
+    required=None,
+    refuses=("service_tier", "user"),
+    server_tools={"WebSearch": {"enable_search": True}},
+)
+_QWEN_SCHEMA = replace(_QWEN, output="json_schema")
 
 _TABLE = (
     Server(
         "alibaba",
         "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
         ("ALIBABA_API_KEY", "DASHSCOPE_API_KEY"),
-        Dialect(
-            output="json_object",
-            effort="enable_thinking",
-            required=None,
-            refuses=("service_tier", "user"),
-            server_tools={"WebSearch": {"enable_search": True}},
-        ),
+        _QWEN,
         ("DASHSCOPE_BASE_URL",),
+        # Guide "Structured output": these models take a schema.
+        models={"qwen3.7-": _QWEN_SCHEMA, "qwen3.8-": _QWEN_SCHEMA},
     ),
     Server(
         "cerebras",
@@ -96,6 +100,7 @@ _TABLE = (
         ("DEEPSEEK_API_KEY",),
         _DEEPSEEK,
         models={"deepseek-chat": replace(_DEEPSEEK, needs_thoughts=False)},
+        responses=ResponsesDialect(encrypted=False, server_tools={"WebSearch": {"type": "web_search"}}),
     ),
     Server(
         "fireworks",

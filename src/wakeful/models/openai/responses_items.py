@@ -13,11 +13,13 @@ __all__ = [
     "APPROVAL",
     "CLIENT_CALLS",
     "call_item",
+    "call_signature",
     "citation",
     "client_call",
     "images_of",
     "result_item",
     "server_tool",
+    "tool_id",
 ]
 
 APPROVAL = "mcp_approval_request"
@@ -32,6 +34,7 @@ _NAMES = {
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
     "mcp_list_tools": "mcp",
+    "search_results": "web_search",  # Perplexity's.
 }
 # Where the output of a shell command goes.
 _STREAMS = ("stdout", "stderr")
@@ -77,7 +80,12 @@ def _has_container(item: Mapping[str, Any]) -> bool:
     return kind != "local"
 
 
-def server_tool(item: dict[str, Any], vendor: str, *, is_over: bool) -> ServerTool:
+def tool_id(item: Mapping[str, Any], index: int) -> str:
+    """The id of a server tool; `index` is its place, for an item without an id."""
+    return str(item.get("id") or item.get("call_id") or f"{item.get('type')}/{index}")
+
+
+def server_tool(item: dict[str, Any], index: int, vendor: str, *, is_over: bool) -> ServerTool:
     """A tool that the vendor ran, or runs."""
     kind = str(item.get("type"))
     given = {name: _decoded(item[name]) for name in _INPUTS if item.get(name) is not None}
@@ -90,7 +98,7 @@ def server_tool(item: dict[str, Any], vendor: str, *, is_over: bool) -> ServerTo
     name = _NAMES.get(kind, kind.removesuffix("_call"))
     raw = () if kind == "image_generation_call" or not is_over else (_sent(item),)
     return ServerTool(
-        str(item.get("id") or item.get("call_id")),
+        tool_id(item, index),
         name,
         _only(given),
         _only(found),
@@ -152,13 +160,23 @@ def citation(raw: dict[str, Any], at: int, vendor: str) -> Citation:
 # -- what is sent back ---------------------------------------------------------------------------------------
 
 
+def call_signature(item: Mapping[str, Any]) -> str | None:
+    """What goes back with a call of a function, as JSON: its caller if that is a program, and its namespace."""
+    caller: Any = item.get("caller")
+    is_direct = not isinstance(caller, dict) or cast(dict[str, Any], caller).get("type") == "direct"
+    kept: dict[str, Any] = {} if is_direct else {"caller": caller}
+    kept |= {"namespace": item["namespace"]} if item.get("namespace") else {}
+    return msgspec.json.encode({"type": "function_call", **kept}).decode() if kept else None
+
+
 def call_item(call: ToolCall, ident: str) -> dict[str, Any]:
     """The item of a call in a request. `ident` is the call's id there."""
     arguments = msgspec.json.encode(call.arguments).decode()
     raw = _origin(call)
-    if raw is not None:
+    if raw is not None and raw["type"] != "function_call":
         return raw
-    return {"type": "function_call", "call_id": ident, "name": call.name, "arguments": arguments}
+    made = {"type": "function_call", "call_id": ident, "name": call.name, "arguments": arguments}
+    return {**made, **(raw or {})}
 
 
 def result_item(call: ToolCall | None, ident: str, output: Any, is_error: bool) -> dict[str, Any]:
@@ -175,6 +193,8 @@ def result_item(call: ToolCall | None, ident: str, output: Any, is_error: bool) 
     if kind == "tool_search_call":
         return {"type": "tool_search_output", "call_id": ident, "tools": _decoded(text)}
     item: dict[str, Any] = {"type": f"{kind}_output", "call_id": ident, "output": output}
+    if raw is not None and raw.get("caller"):
+        item["caller"] = raw["caller"]
     if kind == "shell_call":
         outcome = {"type": "exit", "exit_code": int(is_error)}
         item["output"] = [{"stdout": "", "stderr": "", "outcome": outcome, _STREAMS[is_error]: text}]
@@ -189,7 +209,11 @@ def result_item(call: ToolCall | None, ident: str, output: Any, is_error: bool) 
 
 
 def _origin(call: ToolCall) -> dict[str, Any] | None:
-    """The vendor's own item of a call that isn't of a function."""
+    """The vendor's own item of a call, or the fields of a function's; None for another vendor's."""
     if call.signature is None or not call.signature.startswith("{"):
         return None
-    return msgspec.json.decode(call.signature, type=dict[str, Any])
+    try:
+        raw = msgspec.json.decode(call.signature, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+    return raw if raw.get("type") in ("function_call", *CLIENT_CALLS) else None

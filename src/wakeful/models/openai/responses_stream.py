@@ -27,7 +27,7 @@ from ..shared.reader import Reader
 from ..shared.sse import DONE
 from .logprobs import logprobs_of
 from .responses_answers import phase_of
-from .responses_items import citation, client_call, images_of, server_tool
+from .responses_items import call_signature, citation, client_call, images_of, server_tool, tool_id
 from .usage import responses_usage
 
 __all__ = ["ResponsesReader"]
@@ -205,10 +205,10 @@ class ResponsesReader(Reader):
         kind = item.get("type")
         if kind == "function_call":
             index = self._add_call(item, index)
-            return (CallStartChunk(index, self._str(item["name"]), _id(item)),)
+            return (CallStartChunk(index, self._str(item["name"]), _id(item), call_signature(item)),)
         if kind in ("message", "reasoning") or not item.get("id") or self._client_call(item) is not None:
             return ()
-        return (PartChunk(server_tool(item, self._vendor, is_over=False)),)
+        return (PartChunk(server_tool(item, index, self._vendor, is_over=False)),)
 
     def _add_call(self, item: Event, index: int) -> int:
         """Note a call, and return its place: another one than `index` if an earlier call has that."""
@@ -258,7 +258,7 @@ class ResponsesReader(Reader):
             return self._end_call(item, event)
         images = [PartChunk(image) for image in images_of(item)]
         if (call := self._client_call(item)) is None:
-            tool = self._tools[str(item.get("id"))] = server_tool(item, self._vendor, is_over=True)
+            tool = self._tools[tool_id(item, index)] = server_tool(item, index, self._vendor, is_over=True)
             return (PartChunk(tool), *images)
         name, arguments = call
         index = self._add_call(item, index)
@@ -321,8 +321,8 @@ class ResponsesReader(Reader):
         chunks: list[Chunk] = []
         output: list[Event] = response.get("output") or []
         for index, item in enumerate(output):
-            if (tool := self._tools.get(str(item.get("id")))) is not None:
-                whole = server_tool(item, self._vendor, is_over=True)
+            if (tool := self._tools.get(tool_id(item, index))) is not None:
+                whole = server_tool(item, index, self._vendor, is_over=True)
                 if whole != tool:  # The last event of a tool may lack its result.
                     chunks.append(PartChunk(whole))
             elif len(output) > self._ended and index not in self._done and item.get("id") not in self._done:

@@ -34,6 +34,7 @@ def chat_usage(found: Mapping[str, Any]) -> Usage:
         cache_write_tokens=_first(
             before.get("cache_write_tokens"),
             before.get("cache_creation_tokens"),
+            before.get("cache_creation_input_tokens"),
             found.get("cache_creation_input_tokens"),
         ),
         reasoning_tokens=thoughts,
@@ -48,7 +49,7 @@ def responses_usage(found: Mapping[str, Any]) -> Usage:
         input_tokens=_count(found.get("input_tokens")),
         output_tokens=_count(found.get("output_tokens")),
         cached_tokens=_count(before.get("cached_tokens")),
-        cache_write_tokens=_count(before.get("cache_write_tokens")),
+        cache_write_tokens=_first(before.get("cache_write_tokens"), before.get("cache_creation_input_tokens")),
         reasoning_tokens=_count(after.get("reasoning_tokens")),
         cost=_cost(found),
     )
