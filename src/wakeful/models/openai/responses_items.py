@@ -156,12 +156,11 @@ def citation(raw: dict[str, Any], at: int, vendor: str) -> Citation:
     location = {name: raw[name] for name in ("index", "container_id") if raw.get(name) is not None}
     return Citation("document", title=raw.get("filename"), source=raw.get("file_id"), location=location, **common)
 
-
-# -- what is sent back ---------------------------------------------------------------------------------------
+    # -- what is sent back ---------------------------------------------------------------------------------------
 
 
 def call_signature(item: Mapping[str, Any]) -> str | None:
-    """What goes back with a call of a function, as JSON: its caller if that is a program, and its namespace."""
+    """The fields that go back with a call of a function, as JSON: a caller that is a program, and a namespace."""
     caller: Any = item.get("caller")
     is_direct = not isinstance(caller, dict) or cast(dict[str, Any], caller).get("type") == "direct"
     kept: dict[str, Any] = {} if is_direct else {"caller": caller}
