@@ -17,12 +17,12 @@ KEPT = Retention(chunks=None, events=None, children=None)
 
 
 def entry(at: int, duration: int = 10, **fields: object) -> UsageEntry:
-    own = {"agent_id": "writer", "model": "m1", "usage": Usage(100, 10, 5, 3, 2, 7)} | fields
+    own = {"agent_id": "writer", "model": "m1", "usage": Usage(100, 10, 5, 3, 2, 7, 4)} | fields
     return UsageEntry(at=at, duration_ms=duration, **own)  # type: ignore[arg-type]
 
 
 def row(requests: int, times: tuple[int, int, int], errors: int = 0, **keys: object) -> UsageRow:
-    usage = Usage(*[count * requests for count in (100, 10, 5, 3, 2, 7)])
+    usage = Usage(*[count * requests for count in (100, 10, 5, 3, 2, 7, 4)])
     latency, p50, p95 = times
     own = {"requests": requests, "errors": errors, "usage": usage} | keys
     return UsageRow(latency_ms=latency, p50_ms=p50, p95_ms=p95, **own)  # type: ignore[arg-type]

@@ -64,6 +64,14 @@ def test_cost_rounds_a_half_up() -> None:
     assert [cost_of(Usage(n), facts) for n in range(5)] == [0, 1, 1, 2, 2]
 
 
+def test_cost_includes_searches() -> None:
+    facts = ModelFacts(input_price=250_000, output_price=2_000_000, search_price=10_000_000)
+    assert cost_of(Usage(4, 0, searches=3), facts) == 1 + 30_000
+    assert cost_of(Usage(4, 0, searches=3), MINI) == 1
+    with pytest.raises(ConfigurationError, match="search_price is what a thousand searches cost"):
+        ModelFacts(input_price=1, output_price=1, search_price=-1)
+
+
 def test_cost_is_never_negative_for_cached_tokens() -> None:
     assert cost_of(Usage(10, 0, cached_tokens=1_000_000), MINI) == 25_000
 

@@ -363,7 +363,7 @@ async def test_usage_has_caches_thoughts_and_compactions(way: str) -> None:
         "service_tier": "standard",
     }
     found = await read(way, message({"type": "text", "text": "So"}, usage=usage))
-    assert found.usage == Usage(6210, 370, 1000, 200, 250)
+    assert found.usage == Usage(6210, 370, 1000, 200, 250, searches=2)
 
 
 async def test_usage_may_be_missing_or_null() -> None:

@@ -126,6 +126,7 @@ async def test_grounding_is_a_search_with_citations(way: Encode) -> None:
         ("url", "https://maps.example", "Shop"),
     ]
     said = "".join(found.texts)
+    assert found.usage.searches == 1
     assert [said[one.start : one.end] for one in cited[:2]] == ["is green"] * 2
     assert cited[2].start is None
 

@@ -221,6 +221,12 @@ async def test_server_tool_is_kept_and_sent_back(item: dict[str, Any], name: str
     assert request_body["input"][1:-1] == [item, {"type": "message", "role": "assistant", "content": "Hi"}]
 
 
+async def test_searches_of_an_answer_are_counted() -> None:
+    opened = {**SEARCH, "id": "ws_2", "action": {"type": "open_page", "url": "https://a.test"}}
+    said = await heard(make, stream(done(SEARCH), done(opened, 1), completed(SEARCH, opened, MESSAGE)))
+    assert said.usage.searches == 1
+
+
 @pytest.mark.parametrize("fields", [{"status": "failed"}, {"status": "incomplete"}, {"error": "no such tool"}])
 async def test_failed_server_tool_says_so(fields: dict[str, Any]) -> None:
     said = await heard(make, stream(done({**MCP, **fields}), completed(MESSAGE)))

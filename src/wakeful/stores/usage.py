@@ -17,7 +17,7 @@ UsageKey = Literal["agent", "model", "day"]
 
 _DAY_MS = 24 * 3600 * 1000
 _COLUMNS = {"agent": "agent", "model": "model", "day": f"at / {_DAY_MS}"}
-_SUMS = ("input", "output", "cached", "cache_write", "reasoning", "cost")
+_SUMS = ("input", "output", "cached", "cache_write", "reasoning", "cost", "searches")
 
 
 class UsageEntry(Data):
@@ -88,7 +88,7 @@ def usage_of_rows(rows: Iterable[Sequence[Any]], by: Sequence[UsageKey]) -> list
     for row in rows:
         count, errors, *sums = [int(value) for value in row[len(by) :]]
         keys = tuple(row[: len(by)])
-        found.append(_row(keys, count, errors, Usage(*sums[:6]), sums[6], sums[7:], by))
+        found.append(_row(keys, count, errors, Usage(*sums[:7]), sums[7], sums[8:], by))
     return found
 
 

@@ -111,7 +111,8 @@ class Identity(Data, omit_defaults=True):
 class Usage(Data, omit_defaults=True):
     """Token counts, and the cost in micro-units of the currency.
 
-    Cached tokens are included in the input tokens, reasoning tokens in the output tokens.
+    Cached tokens are included in the input tokens, reasoning tokens in the output tokens. `searches` are those of
+    the vendor's own web search, which it bills one by one.
     """
 
     input_tokens: int = 0
@@ -120,6 +121,7 @@ class Usage(Data, omit_defaults=True):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     cost: int = 0
+    searches: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -138,6 +140,7 @@ class Usage(Data, omit_defaults=True):
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.cost + other.cost,
+            self.searches + other.searches,
         )
 
 

@@ -86,7 +86,7 @@ def check_usage(usage: Usage) -> Usage:
     """Refuse a usage that couldn't be read back, such as one with fractions."""
     try:
         tokens = usage.input_tokens + usage.output_tokens + usage.cached_tokens + usage.cache_write_tokens
-        whole = type(tokens + usage.reasoning_tokens + usage.cost) is int
+        whole = type(tokens + usage.reasoning_tokens + usage.cost + usage.searches) is int
     except (AttributeError, TypeError):
         whole = False
     if not whole:

@@ -47,7 +47,7 @@ def server_tools(specs: Iterable[ServerToolSpec]) -> list[dict[str, Any]]:
             }
             tool |= {field: value for field, value in given.items() if value}
         found.append({**tool, **spec.extra})
-    return {} if "type" in found else found
+    return found
 
 
 def started(raw: Mapping[str, Any], text: str = "") -> ServerTool:

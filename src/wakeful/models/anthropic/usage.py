@@ -32,6 +32,8 @@ class Counts:
                     found[name] = value if name == "output_tokens" else max(value, found.get(name, 0))
             if details := usage.get("output_tokens_details"):
                 found["thinking_tokens"] = details.get("thinking_tokens") or 0
+            if ran := usage.get("server_tool_use"):
+                found["searches"] = ran.get("web_search_requests") or 0
             if iterations := usage.get("iterations"):
                 self._compactions = [each for each in iterations if each.get("type") == "compaction"]
         return self._total()
@@ -47,4 +49,5 @@ class Counts:
             cached_tokens=read,
             cache_write_tokens=written,
             reasoning_tokens=count("thinking_tokens"),
+            searches=self._found.get("searches", 0),
         )

@@ -37,6 +37,11 @@ class Sources:
             one for one in cited.get("citations") or cited.get("citationSources") or () if one not in self._recited
         ]
 
+    @property
+    def searches(self) -> int:
+        """The number of searches, which Google bills by the query."""
+        return len(self._grounding.get("webSearchQueries") or ())
+
     def end(self) -> Iterator[ServerTool | Citation]:
         """The tools that found the sources, and the citations."""
         chunks: list[Mapping[str, Any]] = self._grounding.get("groundingChunks") or []

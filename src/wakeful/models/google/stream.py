@@ -81,7 +81,7 @@ class ResponseReader(Reader):
             self.request_id = response_id
         if usage := event.get("usageMetadata"):
             self._counts |= {name: value for name, value in usage.items() if value is not None}
-            yield UsageChunk(_usage(self._counts))
+            yield UsageChunk(_usage(self._counts, 0))
         feedback: dict[str, Any] = event.get("promptFeedback") or {}
         if reason := feedback.get("blockReason"):
             raise self._refused("the request", reason, feedback.get("blockReasonMessage"))
@@ -113,6 +113,8 @@ class ResponseReader(Reader):
             raise self.broken(f"{self._stop}: {self._why or 'it has no content'}")
         for part in (*self._tools.end(), *self._sources.end()):
             yield PartChunk(part)
+        if searches := self._sources.searches:
+            yield UsageChunk(_usage(self._counts, searches))
         if self._logprobs:
             yield PartChunk(Logprobs(tuple(self._logprobs)))
         is_call = self._is_called and self._stop == "STOP"
@@ -209,7 +211,7 @@ def _logprobs(found: Mapping[str, Any]) -> list[Logprob]:
     ]
 
 
-def _usage(counts: Mapping[str, Any]) -> Usage:
+def _usage(counts: Mapping[str, Any], searches: int) -> Usage:
     def count(name: str) -> int:
         return counts.get(name) or 0
 
@@ -220,4 +222,5 @@ def _usage(counts: Mapping[str, Any]) -> Usage:
         count("cachedContentTokenCount"),
         0,
         thoughts,
+        searches=searches,
     )

@@ -17,6 +17,7 @@ __all__ = [
     "citation",
     "client_call",
     "images_of",
+    "is_search",
     "result_item",
     "server_tool",
     "tool_id",
@@ -106,6 +107,13 @@ def server_tool(item: dict[str, Any], index: int, vendor: str, *, is_over: bool)
         vendor,
         raw,
     )
+
+
+def is_search(tool: ServerTool) -> bool:
+    """Whether a tool searched the web, which OpenAI bills; to open a page is free."""
+    action: Any = tool.input
+    kind: Any = cast(dict[str, Any], action).get("type") if isinstance(action, dict) else None
+    return tool.name == "web_search" and kind in (None, "search")
 
 
 def _only(fields: dict[str, Any]) -> Any:

@@ -27,7 +27,7 @@ from ..shared.reader import Reader
 from ..shared.sse import DONE
 from .logprobs import logprobs_of
 from .responses_answers import phase_of
-from .responses_items import call_signature, citation, client_call, images_of, server_tool, tool_id
+from .responses_items import call_signature, citation, client_call, images_of, is_search, server_tool, tool_id
 from .usage import responses_usage
 
 __all__ = ["ResponsesReader"]
@@ -329,7 +329,8 @@ class ResponsesReader(Reader):
                 chunks += self._end_item({"item": item, "output_index": index})
         usage: Any = response.get("usage")
         if isinstance(usage, dict):
-            chunks.append(UsageChunk(responses_usage(cast(dict[str, Any], usage))))
+            searches = sum(map(is_search, self._tools.values()))
+            chunks.append(UsageChunk(responses_usage(cast(dict[str, Any], usage), searches)))
         status = response.get("status") or "completed"
         reason: StopReason = "tool_use" if self._calls else "end_turn"
         if status == "incomplete":

@@ -42,8 +42,8 @@ def chat_usage(found: Mapping[str, Any]) -> Usage:
     )
 
 
-def responses_usage(found: Mapping[str, Any]) -> Usage:
-    """Convert the usage of the Responses API."""
+def responses_usage(found: Mapping[str, Any], searches: int) -> Usage:
+    """Convert the usage of the Responses API, whose searches are items of the answer."""
     before, after = _part(found, "input_tokens_details"), _part(found, "output_tokens_details")
     return Usage(
         input_tokens=_count(found.get("input_tokens")),
@@ -52,6 +52,7 @@ def responses_usage(found: Mapping[str, Any]) -> Usage:
         cache_write_tokens=_first(before.get("cache_write_tokens"), before.get("cache_creation_input_tokens")),
         reasoning_tokens=_count(after.get("reasoning_tokens")),
         cost=_cost(found),
+        searches=searches,
     )
 
 

@@ -59,7 +59,8 @@ class ModelFacts(Data, metaclass=Checked, omit_defaults=True, kw_only=True):
     """Facts about a model; None for unknown.
 
     Prices are for a million tokens, in micro-units of the currency: 1_250_000 is 1.25 dollars. Cached tokens
-    without a price of their own cost as much as other input. `cutoff` is the date of the model's knowledge cutoff.
+    without a price of their own cost as much as other input. `search_price` is for a thousand searches of the
+    vendor's own web search. `cutoff` is the date of the model's knowledge cutoff.
     """
 
     context_window: int | None = None
@@ -70,6 +71,7 @@ class ModelFacts(Data, metaclass=Checked, omit_defaults=True, kw_only=True):
     cached_price: int | None = None
     cache_write_price: int | None = None
     output_price: int | None = None
+    search_price: int | None = None
     long: LongPrices | None = None
     cutoff: str | None = None
 
@@ -117,6 +119,12 @@ def _pricing_problems(facts: ModelFacts) -> list[str]:
         )
     if not has_price and (long, facts.cached_price, facts.cache_write_price) != (None, None, None):
         found.append("ModelFacts has other prices, and no input_price and output_price; give these as well")
+    searches: Any = facts.search_price
+    if searches is not None and not (has_price and _is_count(searches) and searches <= _HIGHEST_PRICE):
+        found.append(
+            "ModelFacts.search_price is what a thousand searches cost, in whole micro-units, beside the prices of "
+            f"tokens: 10 dollars are 10_000_000; not {searches!r:.80}"
+        )
     return found
 
 
@@ -170,6 +178,7 @@ def cost_of(usage: Usage, facts: ModelFacts) -> int:
     total = (
         plain * into + usage.cached_tokens * read + usage.cache_write_tokens * write + usage.output_tokens * out
     )
+    total += usage.searches * (facts.search_price or 0) * 1000
     return (total + MILLION // 2) // MILLION
 
 

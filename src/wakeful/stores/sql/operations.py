@@ -101,6 +101,7 @@ state_log upsert state_log thread,name,seq
     thread:i name:t seq:i at:i | payload:b
 usage insert usage_log number
     tenant:t at:i agent:t model:t failed:i duration:i input:i output:i cached:i cache_write:i reasoning:i cost:i
+    searches:i
 relay upsert relays tenant,id
     tenant:t id:t thread:i run:t kind:t | status:t cursor:i due_at:i owner:t until:i revision:i payload:b
 record_new insert records tenant,kind,id

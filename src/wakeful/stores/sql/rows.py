@@ -167,7 +167,7 @@ class _Encoder:
             used = one.usage
             tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.cache_write_tokens)
             own = (self.tenant, one.at, one.agent_id, one.model, int(one.failed), one.duration_ms)
-            rows["usage"].append((*own, *tokens, used.reasoning_tokens, used.cost))
+            rows["usage"].append((*own, *tokens, used.reasoning_tokens, used.cost, used.searches))
 
     def put_records(self) -> None:
         """Put tickets, decisions and tasks."""

@@ -266,7 +266,8 @@ CREATE TABLE usage_log (
     cached {int} NOT NULL,
     cache_write {int} NOT NULL,
     reasoning {int} NOT NULL,
-    cost {int} NOT NULL
+    cost {int} NOT NULL,
+    searches {int} NOT NULL
 );
 CREATE INDEX usage_log_at ON usage_log (tenant, at);
 
