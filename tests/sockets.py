@@ -35,10 +35,8 @@ async def serve_app(
     served: Any, port: int = 0, limits: ServerLimits | None = None, **options: Any
 ) -> AsyncIterator[str]:
     """Serve an application on loopback, by default on a free port; yields its URL."""
-    options = {"log_level": "critical", "timeout_graceful_shutdown": 1, **options}
-    config = uvicorn.Config(
-        served, host="127.0.0.1", port=port, lifespan="on", http=http_protocol(limits), **options
-    )
+    options = {"log_level": "critical", "timeout_graceful_shutdown": 1, "lifespan": "on", **options}
+    config = uvicorn.Config(served, host="127.0.0.1", port=port, http=http_protocol(limits), **options)
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     try:

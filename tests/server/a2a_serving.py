@@ -59,15 +59,6 @@ async def serve_app(served: Any, port: int = 0) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await task
-        await _end_watchers()
-
-
-async def _end_watchers() -> None:
-    """Cancel the SSE library's task that watches for the server's shutdown."""
-    left = [t for t in asyncio.all_tasks() if getattr(t.get_coro(), "__name__", "") == "_shutdown_watcher"]
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
 
 
 @asynccontextmanager

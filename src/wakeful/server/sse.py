@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 
 from starlette.types import Receive, Scope, Send
 
-from ..errors import Overloaded
+from ..errors import Overloaded, report
 from .problems import error_response
 
 __all__ = ["EventStream", "frame"]
 
+_log = logging.getLogger("wakeful.server")
+
 BEAT_SECONDS = 15.0
 # A reader that takes nothing for this long is cut off; it resumes from its last id.
 STUCK_SECONDS = 30.0
+# How long the last frame may take.
+END_SECONDS = 5.0
 RETRY_MS = 1000
 
 HEADERS: Mapping[str, str] = {
@@ -37,7 +42,7 @@ class EventStream:
 
     The first bytes are sent at once, and a comment every 15 seconds of silence. Lines end with LF. The source is
     closed however the stream ends, and its cleanup can await. `admit` counts the stream while it is open, and may
-    refuse it.
+    refuse it. When the server begins to shut down, `drained` is sent and the stream ends.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class EventStream:
         *,
         headers: Mapping[str, str] | None = None,
         opening: bytes = b": open\nretry: %d\n\n" % RETRY_MS,
+        drained: bytes = b"",
         admit: Callable[[], AbstractContextManager[None]] = nullcontext,
         beat_seconds: float = BEAT_SECONDS,
         stuck_seconds: float = STUCK_SECONDS,
@@ -53,6 +59,7 @@ class EventStream:
         self._frames = frames
         self._headers = {**HEADERS, **(headers or {})}
         self._opening = opening
+        self._drained = drained
         self._admit = admit
         self._beat_seconds = beat_seconds
         self._stuck_seconds = stuck_seconds
@@ -72,25 +79,35 @@ class EventStream:
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        feeding = loop.create_task(self._feed(send))
-        others = [loop.create_task(_left(receive)), loop.create_task(self._watch(send))]
-        try:
-            await asyncio.wait({feeding, *others}, return_when=asyncio.FIRST_COMPLETED)
-            if feeding.done():
-                feeding.result()
-            elif others[1].done():
-                _abort(scope)
-        finally:
-            # A task of its own: a cancelled request can't interrupt it.
-            await asyncio.shield(loop.create_task(self._finish(feeding, *others)))
-
-    async def _feed(self, send: Send) -> None:
         headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        feeding = loop.create_task(self._feed(send))
+        leaving, watching = loop.create_task(_left(receive)), loop.create_task(self._watch(send))
+        connection = scope.get("extensions", {}).get("wakeful.connection")
+        if connection is not None:
+            connection.on_drain = feeding.cancel
+            if connection.is_draining:
+                feeding.cancel()
+        try:
+            await asyncio.wait({feeding, leaving, watching}, return_when=asyncio.FIRST_COMPLETED)
+            is_cut = watching.done() or (feeding.done() and not feeding.cancelled() and not _is_whole(feeding))
+            if is_cut and connection is not None:
+                connection.abort()  # What is buffered will never be read, and an end would be taken for the last.
+            elif feeding.done() and not is_cut:
+                await self._end(send, self._drained if feeding.cancelled() else b"")
+        finally:
+            # A task of its own: a cancelled request can't interrupt it.
+            await asyncio.shield(loop.create_task(self._finish(feeding, leaving, watching)))
+
+    async def _feed(self, send: Send) -> None:
         await self._send(send, self._opening)
         async for data in self._frames:
             await self._send(send, data)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _end(self, send: Send, last: bytes) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:
         self._sending += 1
@@ -124,8 +141,9 @@ async def _left(receive: Receive) -> None:
             pass
 
 
-def _abort(scope: Scope) -> None:
-    """Drop the connection at once, if the server offers that: what is buffered will never be read."""
-    connection = scope.get("extensions", {}).get("wakeful.connection")
-    if connection is not None:
-        connection.abort()
+def _is_whole(feeding: asyncio.Task[None]) -> bool:
+    """Whether the source came to its end; a failure is logged, and the reader resumes."""
+    error = feeding.exception()
+    if error is not None and not isinstance(error, OSError):  # The client left.
+        report(_log, error, "a stream broke off")
+    return error is None

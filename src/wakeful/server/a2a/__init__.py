@@ -18,6 +18,7 @@ from ..serving import Serving
 from .card import card_of, card_response
 from .handler import Handler
 from .push import Push
+from .streams import STREAMS, with_own_streams
 
 __all__ = ["public_paths", "routes"]
 
@@ -48,14 +49,15 @@ def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> li
         return card_response(card_of(serving, agent, _url(serving, request, prefix)), request.headers, made_at)
 
     found: list[BaseRoute] = [Route(f"{prefix}{CARD}", card)]
+    sent: list[BaseRoute] = []
     for path in dict.fromkeys([prefix or "/", f"{prefix}/"]):
-        found += create_jsonrpc_routes(handler, path, context_builder=builder, enable_v0_3_compat=True)
+        sent += create_jsonrpc_routes(handler, path, context_builder=builder, enable_v0_3_compat=True)
     # The paths of version 0.3 begin with /v1, which is the HTTP API's at the root.
-    rest = create_rest_routes(
+    sent += create_rest_routes(
         handler, context_builder=builder, enable_v0_3_compat=bool(prefix), path_prefix=prefix
     )
     # The SDK's tenant routes have a path parameter in front, which would match our own paths; they are left out.
-    return [*found, *[route for route in rest if isinstance(route, Route)]]
+    return [*found, *[with_own_streams(route) for route in sent if isinstance(route, Route)]]
 
 
 class _ContextBuilder(DefaultServerCallContextBuilder):
@@ -67,6 +69,7 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
+        context.state[STREAMS] = request.scope.setdefault(STREAMS, [])
         context.state["caller"] = request.scope["caller"]
         context.state["url"] = _url(self._serving, request, self._prefix)
         return context

@@ -28,6 +28,7 @@ from .follower import Follower, updates
 from .intake import Accepted, accept_message
 from .listing import list_runs, page_size_of
 from .push import Push, with_id
+from .streams import keep
 from .tasks import INTERRUPTED, TERMINAL, find_run, new_task, reply_of, task_of
 
 __all__ = ["Handler"]
@@ -77,10 +78,15 @@ class Handler(RequestHandler):
         needs_task = asked.return_immediately or asked.task_push_notification_config.url or params.message.task_id
         return self._agent.id in self._serving.messages and not needs_task
 
-    async def on_message_send_stream(
+    def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Accept a message, and stream its task and updates."""
+        return keep(context, self._send_and_stream(params, context))
+
+    async def _send_and_stream(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
         with translate_errors(), self._serving.stream(context.state["caller"]):
             if self._may_reply(params):
                 yield await self.on_message_send(params, context)
@@ -92,10 +98,15 @@ class Handler(RequestHandler):
             async for event in self._stream(accepted, task or await task_of(self._runtime, run, history)):
                 yield event
 
-    async def on_subscribe_to_task(
+    def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Stream a task that isn't over, and its updates from now on."""
+        return keep(context, self._subscribe(params, context))
+
+    async def _subscribe(
+        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
         with translate_errors(), self._serving.stream(context.state["caller"]):
             run = await self._run(params.id, context)
             follower = Follower(self._runtime, run.thread_id, await self._runtime.store.head(run.thread_id))

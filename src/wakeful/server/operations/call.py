@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
 from typing import Any, Literal, TypeVar, get_args
 
@@ -13,6 +13,7 @@ from starlette.requests import Request as HttpRequest
 from ...errors import (
     Conflict,
     NotAllowed,
+    RuntimeClosed,
     UnknownAgent,
     UnknownRun,
     UnknownTask,
@@ -26,6 +27,8 @@ from ...runtime import TenantRuntime
 from ...types.inbox import Request
 from ...types.runs import Author, Right
 from ..serving import Serving
+from ..sse import EventStream
+from ..streams import end_frame
 from .operation import Operation
 
 __all__ = ["Call", "Reply"]
@@ -79,9 +82,24 @@ class Call:
         rights = frozenset[Right]([right for right in _RIGHTS if caller.may(right)])
         return Author(caller.principal, rights, caller.auth)
 
+    # -- streams ---------------------------------------------------------------------------------------------
+
     def stream(self) -> AbstractContextManager[None]:
         """Count a stream of the caller while it is open; raises `Overloaded` at the limit."""
         return self.serving.stream(self.caller)
+
+    def respond(self, frames: AsyncGenerator[bytes], **headers: str) -> EventStream:
+        """A stream of events, whose last frame says why it ends."""
+        return EventStream(frames, headers=headers, drained=end_frame("draining"), admit=self.stream)
+
+    async def end_reason(self, thread: str, *, follow: bool) -> str:
+        """Why a thread's events ended: a followed thread is deleted, or the server shuts down."""
+        if not follow:
+            return "log_end"
+        with suppress(RuntimeClosed):
+            if await self.runtime.store.thread(thread) is None:
+                return "thread_deleted"
+        return "draining"
 
     # -- rights ----------------------------------------------------------------------------------------------
 

@@ -352,11 +352,12 @@ def _events(call: Call, run: RunRecord, after: str, query: EventsQuery, **header
     # A malformed cursor is refused here, before the stream begins.
     start = str(max(run.first_seq - 1, 0)) if after == "0" else after
     source = call.runtime.events(run.identity.thread_id, after=start, follow=query.follow)
-    return EventStream(_run_frames(source, run, query.depth), headers=headers, admit=call.stream)
+    return call.respond(_run_frames(call, source, run, query), **headers)
 
 
-async def _run_frames(source: Any, run: RunRecord, depth: int | None) -> AsyncGenerator[bytes]:
+async def _run_frames(call: Call, source: Any, run: RunRecord, query: EventsQuery) -> AsyncGenerator[bytes]:
     """The frames of a run's events, up to the end of the run or of its activation."""
+    depth = query.depth
     identity = run.identity
     try:
         async for event in source:
@@ -368,6 +369,6 @@ async def _run_frames(source: Any, run: RunRecord, depth: int | None) -> AsyncGe
             if isinstance(event, RunFinish) and event.run.run_id == identity.run_id:
                 yield end_frame("run_done" if event.status == "done" else "run_waiting")
                 return
-        yield end_frame("log_end")
+        yield end_frame(await call.end_reason(identity.thread_id, follow=query.follow))
     finally:
         await source.aclose()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from ...api.numbers import time_of
@@ -24,7 +25,6 @@ from ...identity import Resource
 from ...stores import ThreadRecord
 from ...types.mail import Receipt
 from ...types.messages import Message
-from ..sse import EventStream
 from ..streams import end_frame, event_frame
 from .call import Call, Reply
 from .operation import Lines, Stream, op
@@ -95,7 +95,7 @@ async def events(call: Call, thread: str, query: EventsQuery) -> Any:
     await thread_of(call, thread)
     after = call.http.headers.get("last-event-id") or query.after
     source = call.runtime.events(thread, after=after, follow=query.follow, snapshot=query.snapshot)
-    return EventStream(_frames(source, query.depth), admit=call.stream)
+    return call.respond(_frames(call, thread, source, query))
 
 
 @op(
@@ -189,8 +189,9 @@ async def check_thread(call: Call, thread: str) -> None:
         await call.require(Resource("thread", thread, found.principal))
 
 
-async def _frames(source: AsyncIterator[Any], depth: int | None) -> AsyncGenerator[bytes]:
-    async for event in source:
-        if depth is None or event.run.depth <= depth:
-            yield event_frame(event)
-    yield end_frame("log_end")
+async def _frames(call: Call, thread: str, source: Any, query: EventsQuery) -> AsyncGenerator[bytes]:
+    async with aclosing(source) as events:
+        async for event in events:
+            if query.depth is None or event.run.depth <= query.depth:
+                yield event_frame(event)
+    yield end_frame(await call.end_reason(thread, follow=query.follow))

@@ -14,7 +14,7 @@ from ...identity import Resource
 from ...stores import ThreadRecord
 from ...types.runs import RunRecord
 from ...types.tickets import Ticket
-from ..sse import EventStream, frame
+from ..sse import frame
 from ..streams import end_frame
 from ..watch import Change, FeedReader
 from .call import Call
@@ -33,7 +33,7 @@ async def stream(call: Call, query: WatchQuery) -> Any:
     that hints were lost: fetch everything again. A caller gets hints of what it may read. Hints come within about
     a second of a change; of runs and threads that are not open, only for the newest 200.
     """
-    return EventStream(_frames(call, query.seconds), admit=call.stream)
+    return call.respond(_frames(call, query.seconds))
 
 
 async def _frames(call: Call, seconds: float | None) -> AsyncGenerator[bytes]:
