@@ -14,7 +14,7 @@ from ..types.ids import new_id
 from .envelopes import AllMembers, Envelope, Member, WorkQueue
 from .outbox import Outbox
 from .peers import REFUSAL_SECONDS, Peers
-from .protocol import INTEREST_SECONDS, Listener, Update, Wake
+from .protocol import INTEREST_SECONDS, Listener, LiveUpdate, Update, Wake
 from .wire import (
     Announcement,
     BusMessage,
@@ -310,7 +310,10 @@ class WireLink:
                 self._add_peer(message)
             case ThreadUpdates():
                 if (message.tenant, message.thread_id) in self._watches:
-                    self.listener.on_updates(message.tenant, message.thread_id, decode_updates(message))
+                    updates = decode_updates(message)
+                    if not self.carries_deltas:  # Nobody sends them here, so such a one is forged.
+                        updates = [update for update in updates if not isinstance(update, LiveUpdate)]
+                    self.listener.on_updates(message.tenant, message.thread_id, updates)
 
     def _accept_wake(self, message: WakeUp) -> bool:
         return self.serves and not self._closing and self.listener.on_wake(message.wake)

@@ -151,7 +151,7 @@ class Follower:
                 async for event in self._moved(thread, after, head):
                     yield event
             case LiveUpdate(event=event):
-                if await self._is_ours(event):
+                if not event.durable and self.follows(event.run) and await self._is_ours(event.run):
                     async for shown in self._live(cast(LiveEvent, event)):
                         yield shown
 
@@ -167,7 +167,7 @@ class Follower:
                 if event.seq > head:
                     return
                 after = self._below[thread] = event.seq
-                if self.follows(event.run):
+                if self.follows(event.run) and await self._is_ours(event.run):
                     self._partial(thread).committed(cast(AnyEvent, event))
                     yield copy_event(cast(AnyEvent, event))
 
@@ -187,16 +187,21 @@ class Follower:
         else:
             yield cast(AnyEvent, event)
 
-    async def _is_ours(self, event: Event) -> bool:
-        """Whether the store has the event's run: processes on another store may share the bus by mistake."""
-        if event.durable or not self.follows(event.run):
-            return False
-        run = event.run
-        if run.run_id not in self._known:
-            found = await self._env.store.run(run.run_id)
-            if found is None or found.thread_id != run.thread_id:
+    async def _is_ours(self, run: Identity) -> bool:
+        """Whether the store has a run, on the reader's thread or below it. The bus may name any run: processes of
+        another store may share it by mistake, and others may forge what is on it."""
+        path, run_id = list[str](), run.run_id
+        while run_id not in self._known:
+            found = await self._env.store.run(run_id)
+            if found is None or (not path and found.thread_id != run.thread_id):
                 return False
-            self._known.add(run.run_id)
+            path.append(run_id)
+            if found.thread_id == self._thread:
+                break
+            if found.identity.parent_run_id is None:
+                return False
+            run_id = found.identity.parent_run_id
+        self._known.update(path)
         return True
 
     def _partial(self, thread: str) -> PartialAnswer:
