@@ -47,20 +47,27 @@ def limited(size: int) -> dict[str, int]:
 
 
 async def addresses_of(host: str, port: int, *, allow_private: bool) -> list[str]:
-    """Resolve a host and check every address. Connect to these: a second lookup may resolve differently."""
+    """Resolve a host and check every address. Connect to these: a second lookup may resolve differently.
+
+    Raises `NotPublic` for a private host and `httpx.ConnectError` for one without an address. Unless private ones
+    are allowed, both have the same text: who chose the name doesn't learn which names a private network has.
+    """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise httpx.ConnectError(f"no address for {host!r}: {error}") from None
+        text = f"no address for {host!r}: {error}" if allow_private else _no_public_address(host)
+        raise httpx.ConnectError(text) from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    if not allow_private:
-        for address in addresses:
-            if not _is_public(address):
-                raise NotPublic(
-                    f"{host!r} is at {address}, which isn't a public address: give the agent `allow_private=True` "
-                    "if it is meant to be reached there"
-                )
+    if not allow_private and not all(_is_public(address) for address in addresses):
+        raise NotPublic(_no_public_address(host))
     return addresses
+
+
+def _no_public_address(host: str) -> str:
+    return (
+        f"{host!r} has no public address: check the name, or give the agent `allow_private=True` if it is in a "
+        "private network of yours"
+    )
 
 
 def _is_public(address: str) -> bool:

@@ -88,6 +88,37 @@ async def test_card_declares_security_schemes() -> None:
     assert card["capabilities"]["extendedAgentCard"]
 
 
+CARD = "/.well-known/agent-card.json"
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "address"),
+    [
+        ({}, "evil.example", None),
+        ({}, "[", None),
+        ({}, "localhost:80", "http://localhost:80"),
+        ({"hosts": ["agents.test"]}, "agents.test", "http://agents.test"),
+        ({"hosts": ["agents.test"]}, "evil.example", None),
+        ({"hosts": ["*"]}, "agents.test", "http://agents.test"),
+        ({"public_url": "https://agents.test/a"}, "evil.example", "https://agents.test/a"),
+    ],
+)
+async def test_card_has_an_address_of_the_server(options: Any, host: str, address: str | None) -> None:
+    """A request's `Host` is the caller's word; a card must not send others to a stranger's server."""
+    async with serve(assistant(), auth=AUTH, **options) as url, httpx.AsyncClient(headers={"host": host}) as http:
+        answer = await http.get(url + CARD)
+        extended = await http.get(f"{url}/extendedAgentCard", headers={**ALICE, "A2A-Version": "1.0"})
+        tasks = await http.get(f"{url}/tasks", headers={**ALICE, "A2A-Version": "1.0"})
+    assert tasks.status_code == 200
+    if address is None:
+        assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed")
+        assert "--public-url" in answer.json()["detail"]
+        assert "--public-url" in extended.text
+    else:
+        for card in (answer.json(), extended.json()):
+            assert card["supportedInterfaces"][0]["url"] == address
+
+
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_task_is_visible_to_its_creator_only(binding: str) -> None:
     async with (

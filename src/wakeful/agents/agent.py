@@ -126,6 +126,7 @@ class Agent(Data, Generic[Output], metaclass=Checked, repr_omit_defaults=True):
         timeout: float | None = None,
         connect_timeout: float | None = None,
         allow_private: bool = False,
+        hosts: Sequence[str] = (),
         output: TypeForm[RemoteOutput] | None = _TEXT,
         plugins: Sequence[Plugin] = (),
         stop: Sequence[StopPolicy] = (),
@@ -139,13 +140,15 @@ class Agent(Data, Generic[Output], metaclass=Checked, repr_omit_defaults=True):
         - `timeout`: the limit of one exchange in seconds, 300 by default.
         - `connect_timeout`: how long an unreachable remote is retried before a task starts, 5 seconds by default.
         - `allow_private`: permits loopback and private networks.
+        - `hosts`: hosts beside that of the URL that may get the credentials, if the card names one of them.
         """
         given = {
             "auth": auth,
             "timeout": timeout,
             "connect_timeout": connect_timeout,
             "allow_private": allow_private,
+            "hosts": tuple(hosts),
         }
-        kept = {name: value for name, value in given.items() if value is not None and value is not False}
+        kept = {name: value for name, value in given.items() if value not in (None, False, ())}
         config = BackendConfig("a2a", {"url": a2a, "effect": effect, **kept})
         return Agent(id, description=description, output=output, plugins=plugins, stop=stop, backend=config)

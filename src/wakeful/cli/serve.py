@@ -117,7 +117,7 @@ def serve(
             public_url=public_url,
             webhooks=webhooks,
             # Who said --no-auth lets everybody in, by any name of the server.
-            hosts=["*"] if no_auth else (),
+            hosts=["*"] if no_auth else [host],
             origins=allow_origin or (),
             protocols=_names(protocols),
         )

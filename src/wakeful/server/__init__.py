@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 try:
-    from .access import is_loopback
     from .app import app, lifespan
     from .connections import http_protocol
+    from .hosts import is_loopback
     from .limits import ServerLimits
     from .webhooks import Webhooks
 except ModuleNotFoundError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +16,11 @@ from ..errors import NotAllowed, NotAuthenticated
 from ..identity import LOCAL, Caller, authenticate
 from ..types.ids import now_ms
 from .console import is_console_path
+from .hosts import host_name
 from .problems import error_response, problem_of, problem_response
 from .serving import Serving
 
-__all__ = ["AccessMiddleware", "is_loopback"]
+__all__ = ["AccessMiddleware"]
 
 ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, If-Match, Last-Event-ID, X-API-Key"
@@ -97,8 +97,8 @@ class AccessMiddleware:
         return None
 
     def _check_host(self, headers: Headers) -> Response | None:
-        hosts, name = self._serving.hosts, _name_of(headers.get("host", ""))
-        if hosts is None or name in hosts or is_loopback(name):
+        name = host_name(headers.get("host", ""))
+        if self._serving.auth or self._serving.has_name(name):
             return None
         return problem_response(
             problem_of(
@@ -125,22 +125,6 @@ class AccessMiddleware:
     def _is_public(self, scope: Scope) -> bool:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         return scope["method"] in ("GET", "HEAD") and (path in self._public or is_console_path(path))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone, by its address or by the name `localhost`."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _name_of(host: str) -> str:
-    """A `Host` header without its port and brackets."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _preflight() -> Response:

@@ -45,11 +45,12 @@ def app(
     `/v1`, the web console under `/console/`, and the `protocols`, by default all of them, each under its prefix.
 
     `auth` are the authenticators to ask in turn. Without one every caller holds every right, and the server
-    answers for loopback names only, unless `hosts` lists others, or `*` for any. `authorize` decides what a caller
+    answers for loopback names only, and those in `hosts`, with `*` for any. `authorize` decides what a caller
     reaches, by default what belongs to its principal. `origins` are the foreign origins whose pages may send
     requests.
 
-    `public_url` is the server's address in agent cards; by default it is taken from the request. `webhooks`
+    `public_url` is the server's address in agent cards; by default it is that of the request, if its host is a
+    loopback name or one of `hosts`. `webhooks`
     configures push notifications. The agents in `messages` answer with a message instead of a task where that is
     enough.
 
@@ -67,7 +68,7 @@ def app(
         public_url=url,
         webhooks=webhooks or Webhooks(),
         messages=frozenset([agent.id for agent in _select(runtime, messages)]) if messages else frozenset(),
-        hosts=None if chain or "*" in hosts else _hosts(hosts, url),
+        hosts=None if "*" in hosts else _hosts(hosts, url),
         origins=frozenset(origins),
     )
 

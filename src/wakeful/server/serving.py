@@ -15,6 +15,7 @@ from ..runtime import Runtime, TenantRuntime
 from ..stores import Records
 from ..types.ids import new_id, now_ms
 from ..types.records import AuditEntry
+from .hosts import is_loopback
 from .limits import ServerLimits
 from .rates import Counts
 from .watch import Watch
@@ -33,9 +34,9 @@ _log = logging.getLogger("wakeful.server")
 class Serving:
     """The shared part of one server; each protocol makes its routes from it.
 
-    `auth` is the chain of authenticators, empty for a server that lets everybody in. `hosts` are the names that a
-    server without authentication answers for beside loopback ones; None stands for any. `origins` are the foreign
-    origins whose pages may send requests.
+    `auth` is the chain of authenticators, empty for a server that lets everybody in. `hosts` are the names beside
+    loopback ones that the server has, by which it can be reached without authentication; None stands for any.
+    `origins` are the foreign origins whose pages may send requests.
     """
 
     def __init__(
@@ -72,6 +73,10 @@ class Serving:
     def cluster(self) -> Runtime | None:
         """The runtime of all tenants, for workers and metrics; None if the server serves one tenant."""
         return self.runtime if isinstance(self.runtime, Runtime) else None
+
+    def has_name(self, host: str) -> bool:
+        """Whether a host is a name of this server: a loopback one, or one that its configuration lists."""
+        return self.hosts is None or host in self.hosts or is_loopback(host)
 
     def runtime_of(self, caller: Caller) -> TenantRuntime:
         """The handle of the caller's tenant, from which no other tenant can be reached."""

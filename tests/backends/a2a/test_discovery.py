@@ -17,7 +17,8 @@ from starlette.routing import Route
 
 from wakeful.agents import Agent
 from wakeful.backends import FailedStatus
-from wakeful.backends.a2a import A2AFactory
+from wakeful.backends.a2a import A2AFactory, Bearer
+from wakeful.backends.a2a.card import _check_interface
 from wakeful.backends.a2a.state import RemoteState
 from wakeful.errors import BackendError, ConfigurationError, InvalidConfig, RemoteError
 from wakeful.runtime import Runtime
@@ -107,8 +108,8 @@ async def test_card_without_supported_interface_is_a_clear_error(interface: tupl
 
 async def test_private_address_is_refused_by_default() -> None:
     with serving(answers) as remote:
-        assert "isn't a public address" in await refusal(remote.url, allow_private=False)
-        assert "isn't a public address" in await refusal(
+        assert "has no public address" in await refusal(remote.url, allow_private=False)
+        assert "has no public address" in await refusal(
             remote.url.replace("127.0.0.1", "localhost"), allow_private=False
         )
         assert remote.requests == []
@@ -133,7 +134,7 @@ async def test_private_address_is_refused_by_default() -> None:
     ],
 )
 async def test_private_address_is_refused_in_any_spelling(address: str) -> None:
-    assert "isn't a public address" in await refusal(f"http://{address}:1", allow_private=False)
+    assert "has no public address" in await refusal(f"http://{address}:1", allow_private=False)
 
 
 async def test_host_is_refused_with_one_private_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,37 @@ async def test_host_is_refused_with_one_private_address(monkeypatch: pytest.Monk
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, 80)) for at in ("93.184.216.34", "10.0.0.1")]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolves)
-    assert "'example.com' is at 10.0.0.1" in await refusal("http://example.com", allow_private=False)
+    assert "'example.com' has no public address" in await refusal("http://example.com", allow_private=False)
+
+
+async def test_card_learns_nothing_of_private_names() -> None:
+    """An interface at a private name and one at an unknown name give the same error."""
+    texts: list[str] = []
+    for host in ("localhost", "unknown.invalid"):
+        interface = card_for(f"http://{host}:9").supported_interfaces[0]
+        with pytest.raises(RemoteError) as caught:
+            await _check_interface(interface, "http://example.com", allow_private=False)
+        texts.append(str(caught.value).replace(host, "HOST"))
+    assert texts[0] == texts[1]
+
+
+async def test_credentials_go_to_configured_hosts_only() -> None:
+    """A card that names an interface on another host gets no secret there, unless `hosts` lists it."""
+    with serving(answers) as remote:
+        card = MessageToDict(card_for(remote.url))
+        with card_at(lambda _: JSONResponse(card)) as url:
+            elsewhere = url.replace("127.0.0.1", "localhost")
+            assert (await thread(elsewhere).ask("hi")).text == "Hello."
+            heard = len(remote.requests)
+            refused = await refusal(elsewhere, auth=Bearer("secret"))
+            assert (
+                "credentials go to hosts of the configuration only: give the agent `hosts=['127.0.0.1']`"
+                in refused
+            )
+            assert len(remote.requests) == heard
+            found = await thread(elsewhere, auth=Bearer("secret"), hosts=["127.0.0.1"]).ask("hi")
+            assert found.text == "Hello."
+            assert remote.requests[-1][2]["authorization"] == "Bearer secret"
 
 
 async def test_connection_uses_checked_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +211,7 @@ async def test_public_card_with_private_interface_is_refused(monkeypatch: pytest
 
         # The card is on loopback here, which only the transport may reach.
         monkeypatch.setattr(module, "addresses_of", addresses)
-        assert "'169.254.169.254' is at 169.254.169.254, which isn't a public address" in await refusal(url)
+        assert "'169.254.169.254' has no public address" in await refusal(url)
     assert checked == ["169.254.169.254"]
 
 
@@ -313,8 +344,6 @@ def test_agent_remote_is_checked_at_construction() -> None:
 
 
 async def test_plain_http_interface_of_https_card_is_refused() -> None:
-    from wakeful.backends.a2a.card import _check_interface
-
     card = card_for("http://93.184.216.34")
     with pytest.raises(RemoteError, match="isn't encrypted, though the card came by HTTPS"):
         await _check_interface(card.supported_interfaces[0], "https://example.com", allow_private=True)

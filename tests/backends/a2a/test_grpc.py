@@ -123,7 +123,7 @@ async def test_grpc_refuses_private_address(monkeypatch: pytest.MonkeyPatch) -> 
     from wakeful.backends.a2a.card import grpc_target
     from wakeful.backends.a2a.grpc_channels import open_channel
 
-    with pytest.raises(RemoteError, match="isn't a public address"):
+    with pytest.raises(RemoteError, match="has no public address"):
         await open_channel(*grpc_target("10.0.0.1:50051"), allow_private=False)
     assert grpc_target("agents.example.com:50051") == ("agents.example.com", 50051, True)
     assert grpc_target("http://agents.example.com") == ("agents.example.com", 80, False)

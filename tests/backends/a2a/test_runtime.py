@@ -144,7 +144,7 @@ async def test_unreachable_agent_fails_run_with_reason() -> None:
     async with Runtime([agent]) as runtime:
         result = await runtime.run("analyst", "Hello", check=False)
     assert isinstance(result.termination, Failed)
-    assert "isn't a public address" in result.termination.message
+    assert "has no public address" in result.termination.message
 
 
 def bytes_in(folder: Path) -> bytes:

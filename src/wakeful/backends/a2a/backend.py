@@ -81,7 +81,7 @@ class A2ABackend(ExecutionBackend):
 
 
 class A2AFactory(BackendFactory):
-    """Builds A2A backends from `url`, `auth`, `effect`, `timeout`, `connect_timeout` and `allow_private`."""
+    """Builds A2A backends from the settings of `Agent.remote`, with the URL as `url`."""
 
     name: ClassVar[str] = "a2a"
 

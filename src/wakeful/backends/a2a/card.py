@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from msgspec import Struct
 
 from ...errors import RemoteError
-from ...outbound import CARD_LIMIT, addresses_of, limited, open_http
+from ...outbound import CARD_LIMIT, NotPublic, addresses_of, limited, open_http
 from .credentials import Credentials, HttpAuth
 from .faults import Unreachable, translate
 from .objects import DEDUPE_EXTENSION
@@ -38,8 +38,13 @@ def _bindings() -> tuple[str, ...]:
     return ("JSONRPC", "HTTP+JSON", *(("GRPC",) if find_spec("grpc") else ()))
 
 
-async def discover(url: str, credentials: Credentials, *, allow_private: bool) -> Endpoint:
-    """Fetch the card, from the well-known path of a base URL or from its own URL, and choose an interface."""
+async def discover(
+    url: str, credentials: Credentials, *, allow_private: bool, hosts: Sequence[str] = ()
+) -> Endpoint:
+    """Fetch the card, from the well-known path of a base URL or from its own URL, and choose an interface.
+
+    With credentials, the interface is on the host of that URL or on one of `hosts`.
+    """
     check_url(url, "the agent's address")
     base, path = _split_card_url(url)
     auth = HttpAuth(credentials)
@@ -56,7 +61,12 @@ async def discover(url: str, credentials: Credentials, *, allow_private: bool) -
         except RecursionError:
             raise RemoteError(f"no agent card at {base}{path}: its JSON is nested too deeply") from None
     interface = _choose(card, f"{base}{path}")
-    await _check_interface(interface, url, allow_private=allow_private)
+    host = await _check_interface(interface, url, allow_private=allow_private)
+    if credentials.are_needed and host not in (urlsplit(url).hostname, *hosts):
+        raise RemoteError(
+            f"the card at {base}{path} names an interface at {host!r}, and credentials go to hosts of the "
+            f"configuration only: give the agent `hosts=[{host!r}]` if that host may have them"
+        )
     return Endpoint(
         _with_interface(card, interface),
         interface,
@@ -96,8 +106,9 @@ def _choose(card: AgentCard, where: str) -> AgentInterface:
     )
 
 
-async def _check_interface(interface: AgentInterface, url: str, *, allow_private: bool) -> None:
-    """Refuse an interface in a private network or, for a card fetched by HTTPS, without encryption."""
+async def _check_interface(interface: AgentInterface, url: str, *, allow_private: bool) -> str:
+    """Refuse an interface in a private network or, for a card fetched by HTTPS, without encryption; returns its
+    host."""
     what = "the interface that its card names"
     if interface.protocol_binding == "GRPC":
         host, port, secure = grpc_target(interface.url)
@@ -108,8 +119,10 @@ async def _check_interface(interface: AgentInterface, url: str, *, allow_private
         raise RemoteError(f"{what} isn't encrypted, though the card came by HTTPS: {interface.url}")
     try:
         await addresses_of(host, port, allow_private=allow_private)
-    except httpx.ConnectError as error:
-        raise RemoteError(f"{what} can't be reached: {error}") from None
+    except (httpx.ConnectError, NotPublic) as error:
+        reason = error.detail if isinstance(error, NotPublic) else error
+        raise RemoteError(f"{what} can't be reached: {reason}") from None
+    return host
 
 
 def _with_interface(card: AgentCard, interface: AgentInterface) -> AgentCard:

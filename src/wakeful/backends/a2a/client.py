@@ -340,7 +340,9 @@ class A2AClient:
         settings = self._settings
         try:
             async with asyncio.timeout(CALL_TIMEOUT):
-                return await discover(settings.url, self._credentials, allow_private=settings.allow_private)
+                return await discover(
+                    settings.url, self._credentials, allow_private=settings.allow_private, hosts=settings.hosts
+                )
         except TimeoutError:
             reason = f"no agent card at {settings.url}: it took longer than {CALL_TIMEOUT:g} s"
             raise Unreachable(reason, may_have_started=False) from None

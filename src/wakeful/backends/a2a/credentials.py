@@ -39,6 +39,11 @@ class Credentials:
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
+    def are_needed(self) -> bool:
+        """Whether requests carry any."""
+        return self._auth is not None
+
+    @property
     def is_renewable(self) -> bool:
         """Whether resolving the secret again may return another value."""
         return not (self._auth is None or (isinstance(self._auth, Bearer | ApiKey) and self._is_fixed(self._auth)))

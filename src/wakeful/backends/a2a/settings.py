@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, cast, get_args
 
@@ -27,6 +27,7 @@ class Settings(Struct, frozen=True):
     timeout: float = 300.0
     connect_timeout: float = 5.0
     allow_private: bool = False
+    hosts: Sequence[str] = ()
 
 
 def settings_of(endpoint: Mapping[str, Any]) -> Settings:
@@ -56,6 +57,9 @@ def settings_of(endpoint: Mapping[str, Any]) -> Settings:
         )
     if not isinstance(cast(Any, settings.allow_private), bool):
         raise InvalidConfig(f"allow_private is True or False, not {settings.allow_private!r:.80}")
+    hosts = cast(Any, settings.hosts)
+    if isinstance(hosts, str) or not all(isinstance(host, str) and host for host in hosts):
+        raise InvalidConfig(f"hosts is a list of host names, not {hosts!r:.80}")
     for package in ("a2a", "httpx"):
         if find_spec(package) is None:
             raise InvalidConfig(f"agents behind A2A need the package {package!r}: pip install 'wakeful[a2a]'")

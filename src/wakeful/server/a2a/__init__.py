@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import DefaultServerCallContextBuilder
@@ -14,6 +15,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...agents import Agent
+from ...errors import NotAllowed
+from ..hosts import host_name
+from ..problems import error_response
 from ..serving import Serving
 from .card import card_of, card_response
 from .handler import Handler
@@ -46,7 +50,11 @@ def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> li
     made_at = int(time.time())
 
     async def card(request: Request) -> Response:
-        return card_response(card_of(serving, agent, _url(serving, request, prefix)), request.headers, made_at)
+        try:
+            url = _url(serving, request, prefix)
+        except NotAllowed as error:
+            return error_response(error)
+        return card_response(card_of(serving, agent, url), request.headers, made_at)
 
     found: list[BaseRoute] = [Route(f"{prefix}{CARD}", card)]
     sent: list[BaseRoute] = []
@@ -71,7 +79,7 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
         context = super().build(request)
         context.state[STREAMS] = request.scope.setdefault(STREAMS, [])
         context.state["caller"] = request.scope["caller"]
-        context.state["url"] = _url(self._serving, request, self._prefix)
+        context.state["url"] = partial(_url, self._serving, request, self._prefix)
         return context
 
 
@@ -79,10 +87,17 @@ def _url(serving: Serving, request: Request, prefix: str) -> str:
     """The URL of an agent, including the path under which the application is mounted.
 
     Starlette redirects the mount path itself, so a single agent of a mounted application has `/a2a/<id>`, too.
+    Raises `NotAllowed` for a host that isn't known to be the server's: a card must not send callers to others.
     """
     root = request.scope.get("root_path", "").rstrip("/")
     if root and not prefix:
         prefix = f"/a2a/{serving.agents[0].id}"
     if serving.public_url is not None:
         return f"{serving.public_url}{prefix}"
+    if not serving.has_name(name := host_name(request.headers.get("host", ""))):
+        raise NotAllowed(
+            f"a card has an address of this server, and {name!r:.80} isn't known as one: give its public_url "
+            "(--public-url), or list the host: app(..., hosts=[...])",
+            "",
+        )
     return f"{request.url.scheme}://{request.url.netloc}{root}{prefix}"

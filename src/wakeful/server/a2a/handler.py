@@ -208,7 +208,7 @@ class Handler(RequestHandler):
                 raise ExtendedAgentCardNotConfiguredError(
                     "this server has no authentication, and therefore no extended card"
                 )
-            return card_of(self._serving, self._agent, context.state["url"], extended=True)
+            return card_of(self._serving, self._agent, context.state["url"](), extended=True)
 
     # -- push notifications ----------------------------------------------------------------------------------
 
