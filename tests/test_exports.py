@@ -33,6 +33,7 @@ PUBLIC = {
     "wakeful.client": "Client RunHandle Unreachable",
     "wakeful.context": "Compaction WindowPolicy count_tokens",
     "wakeful.delegation": "task_tools",
+    "wakeful.extensions.permissions": "GrantPolicy Permissions Policy Rule Taint load_policy",
     "wakeful.identity": """
         Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES Resource SCOPES
         Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key
@@ -68,9 +69,11 @@ PUBLIC = {
         CallState Cancelled Capacity Citation
         ConsecutiveErrors Content ContentMatch CostBudget DeadLetter Decision Document Effect EndRequested
         ErrorDetail
-        Escalation Failed Identity Image InputPolicy Limits Logprob Logprobs LoopDetection MailPolicy Message
+        Escalation Failed Grant GrantOffer GrantScope
+        Identity Image InputPolicy Limits Logprob Logprobs LoopDetection MailPolicy Message
         ModelSettings NaturalEnd NotTaken OnDeadline OutboundMessage Outcome OutputSpec Principal Producer Receipt
-        Recipient Refusal Request ResumeMode Right RunRecord RunStatus ServerTool StopOnTool StopPolicy Stopped
+        Recipient Refusal Remember Request ResumeMode Right Ruling
+        RunRecord RunStatus ServerTool StopOnTool StopPolicy Stopped
         TaskEvent
         TaskOutcome
         TaskRecord TaskStatus TaskWake Termination Text Thinking Ticket TicketStatus TokenBudget ToolCall

@@ -97,9 +97,14 @@ class Registry:
         # The output types that agents declare.
         self.outputs = {agent.id: agent.output for agent in self._agents.values() if agent.output is not None}
         self._resolved: dict[str, ResolvedAgent] = {}
+        # The agents of each plugin, by the plugin's identity: their tools and sections.
+        self._users: dict[int, tuple[Plugin, dict[str, dict[str, Tool]], dict[str, Any]]] = {}
         for agent in self._agents.values():
             if (resolved := self._resolve(agent, plugins)) is not None:
                 self._resolved[agent.id] = resolved
+        for plugin, with_tools, configs in self._users.values():
+            found = plugin.problems(with_tools, configs)
+            self._problems += [f"plugin {plugin.label!r}: {problem}" for problem in found]
         if not self._agents:
             self._problems.append("a runtime needs at least one agent")
         if deps is not None:  # This process executes runs.
@@ -253,6 +258,9 @@ class Registry:
             own = {plugin.label: plugin for plugin in self._own[agent.id]}
             self._problems += [f"{where}: {problem}" for problem in backend_problems(agent, own)]
             hooks = {phase: () if phase in LOCAL_PHASES else found for phase, found in hooks.items()}
+        for plugin in plugins:
+            _, with_tools, sections = self._users.setdefault(id(plugin), (plugin, {}, {}))
+            with_tools[agent.id], sections[agent.id] = tools, configs[plugin.label]
         self._problems += [f"{where}: {problem}" for problem in policy_problems(agent)]
         self._try(lambda: input_shape(agent), f"{where}: input: ")
         if len(self._problems) > before:

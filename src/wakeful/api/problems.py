@@ -36,6 +36,7 @@ from ..errors import (
     ThreadExists,
     TicketClosed,
     UnknownAgent,
+    UnknownGrant,
     UnknownInput,
     UnknownKey,
     UnknownMessage,
@@ -55,6 +56,7 @@ MEDIA_TYPE = "application/problem+json"
 
 _UNKNOWN = (
     UnknownAgent,
+    UnknownGrant,
     UnknownInput,
     UnknownKey,
     UnknownMessage,

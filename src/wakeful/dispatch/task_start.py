@@ -244,7 +244,9 @@ def _after_hops(message: Message, hops: int) -> Message:
 
 def seed_of(parent: Activation, request: ChildRequest) -> dict[str, bytes]:
     """The initial state of a child."""
-    return {**parent.state.export_encoded(), **request.state} if request.fork else request.state
+    if request.fork:
+        return {**parent.state.export_encoded(), **request.state, **parent.state.export_inherited()}
+    return {**request.state, **parent.state.export_inherited()}
 
 
 def visible_to(parent: Activation) -> tuple[Message, ...]:

@@ -7,6 +7,7 @@
     │   └── InvalidConfig         a backend's configuration data is invalid
     ├── UsageError                the call is invalid; nothing was changed
     │   ├── UnknownAgent          no agent has this id
+    │   ├── UnknownGrant          the tenant has no grant with this id
     │   ├── UnknownModel          no model or vendor has this name
     │   ├── UnknownRun            no run has this id
     │   ├── UnknownSchedule       there is no schedule of this name, or it has ended
@@ -168,6 +169,7 @@ from .usage import (
     ThreadExists,
     TicketClosed,
     UnknownAgent,
+    UnknownGrant,
     UnknownInput,
     UnknownKey,
     UnknownMessage,
@@ -248,6 +250,7 @@ __all__ = [
     "ToolTimeout",
     "UnknownAction",
     "UnknownAgent",
+    "UnknownGrant",
     "UnknownInput",
     "UnknownKey",
     "UnknownMessage",

@@ -29,6 +29,7 @@ __all__ = [
     "ThreadExists",
     "TicketClosed",
     "UnknownAgent",
+    "UnknownGrant",
     "UnknownInput",
     "UnknownKey",
     "UnknownMessage",
@@ -167,6 +168,10 @@ class UnknownInput(UsageError):
 
 class UnknownKey(UsageError):
     """The tenant has no API key with this id."""
+
+
+class UnknownGrant(UsageError):
+    """The tenant has no grant with this id."""
 
 
 class UnknownMessage(UsageError):

@@ -11,10 +11,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ..errors import NotAllowed, StaleDecision
+from ..errors import InvalidDecision, NotAllowed, StaleDecision
 from ..types.addressees import addressees_of, asks_consent, names_of
 from ..types.runs import Author, Principal, Right
-from ..types.tickets import SYSTEM, Decision, Ticket, Vote
+from ..types.tickets import SYSTEM, Decision, Remember, Ticket, Vote
 
 __all__ = [
     "accepted_from_requester",
@@ -65,9 +65,11 @@ def accepted_from_requester(ticket: Ticket) -> list[str]:
 def permit(ticket: Ticket, decision: Decision, author: Author | None) -> Decision:
     """Check a decision against the ticket and the rights of its author, and complete it.
 
-    Raises `StaleDecision` or `NotAllowed`. A decision by override is marked as one.
+    Raises `StaleDecision`, `InvalidDecision` or `NotAllowed`. A decision by override is marked as one.
     """
     _check_seen(ticket, decision)
+    if decision.remember is not None:
+        _check_grant(ticket, decision, decision.remember, author)
     if author is None:
         return replace(decision, override=False)
     action = _action_of(ticket, decision)
@@ -87,6 +89,37 @@ def _check_seen(ticket: Ticket, decision: Decision) -> None:
         raise StaleDecision(
             f"ticket {ticket.id} for {ticket.tool} isn't what the author of the decision saw: its digest was "
             f"{decision.seen:.80}, and is {ticket.digest}; nothing was changed: look at the ticket again"
+        )
+
+
+def _check_grant(ticket: Ticket, decision: Decision, remember: Remember, author: Author | None) -> None:
+    """Refuse a grant that the ticket doesn't offer, or not to this author."""
+    offer, about = ticket.offer, f"ticket {ticket.id} for {ticket.tool}"
+    if offer is None:
+        raise InvalidDecision(
+            f"{about} offers no grant, so its approval can't be remembered; leave `remember` out"
+        )
+    if decision.verdict != "approve" or (decision.mode or ticket.accepts[0]) != "proceed":
+        raise InvalidDecision(f"{about}: only an approval of the call as it is can be remembered")
+    if remember.scope not in offer.scopes or (remember.scope == "user" and ticket.requester is None):
+        raise InvalidDecision(
+            f"{about} offers no grant for the {remember.scope!r:.20}; it offers {', '.join(offer.scopes)}"
+        )
+    if remember.pattern and remember.pattern not in offer.patterns:
+        raise InvalidDecision(
+            f"{about} doesn't offer the pattern {remember.pattern!r:.120}; it offers {' | '.join(offer.patterns)}"
+        )
+    if remember.seconds is not None and not 0 < remember.seconds <= offer.seconds:
+        raise InvalidDecision(f"{about}: a grant lasts 1 to {offer.seconds} seconds, not {remember.seconds}")
+    grantors = offer.scopes[remember.scope]
+    if author is None or not grantors:
+        return
+    who = author.principal
+    is_own = "requester" in grantors and ticket.requester == who.id and remember.scope == "user"
+    if not is_own and not any(is_named(each, who) for each in grantors if each != "requester"):
+        raise NotAllowed(
+            f"principal {who.id!r:.80} may not give a grant for the {remember.scope} by {about}: that is for "
+            f"{' or '.join(grantors)}; nothing was changed: approve the call without it"
         )
 
 

@@ -11,12 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..state import RESERVED_PREFIXES, SentNotice, State
-from ..stores import Commit, Committed, Fence, Relay, StateWrite, UsageEntry
+from ..stores import Commit, Committed, Fence, Records, Relay, StateWrite, UsageEntry
 from ..types.base import Data
 from ..types.calls import Call
 from ..types.events import Event, RunFinish, StateDelta
 from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
+from ..types.records import Record
 from ..types.runs import Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 from .joined_commit import JoinedCommit
@@ -30,7 +31,8 @@ class Extras(Data):
     """The parts that few commits have.
 
     `closed` is the record of a run that this one supersedes. Tickets and tasks are keyed by id. `taken` are inbox
-    items, `seen` the revisions on which the commit depends. `items` and `relays` go to other threads.
+    items, `seen` the revisions on which the commit depends. `items` and `relays` go to other threads,
+    `records` belong to none.
     """
 
     closed: RunRecord | None = None
@@ -41,6 +43,7 @@ class Extras(Data):
     seen: Mapping[str, int] = _EMPTY
     items: tuple[InboxItem, ...] = ()
     relays: tuple[Relay, ...] = ()
+    records: tuple[Record, ...] = ()
 
     def since(self, commit: Commit) -> Extras | None:
         """The extras that were added during the commit; None if there are none."""
@@ -53,6 +56,7 @@ class Extras(Data):
             seen={k: v for k, v in self.seen.items() if k in taken},
             items=self.items[len(commit.inbox) :],
             relays=self.relays[len(commit.relays) :],
+            records=self.records[0 if commit.records is None else len(commit.records.put) :],
         )
         return None if left == _NO_EXTRAS else left
 
@@ -120,6 +124,10 @@ class Draft(Struct, eq=False):
     def put_relay(self, relay: Relay) -> None:
         """Add a delivery to an address outside the store."""
         self._put(relays=(*(self.extras or _NO_EXTRAS).relays, relay))
+
+    def put_record(self, record: Record) -> None:
+        """Add a record that belongs to no thread."""
+        self._put(records=(*(self.extras or _NO_EXTRAS).records, record))
 
     def put_notices(self, notices: Iterable[SentNotice]) -> None:
         """Add notices, which are delivered after the commit."""
@@ -216,6 +224,8 @@ class Draft(Struct, eq=False):
             commit.tickets = tuple(extras.tickets.values())
         commit.decisions, commit.taken, commit.seen = extras.decisions, extras.taken, extras.seen
         commit.inbox, commit.relays = extras.items, extras.relays
+        if extras.records:
+            commit.records = Records(extras.records)
 
     def clear(self, commit: Commit, committed: Committed) -> None:
         """Drop the extras of a written commit; those added meanwhile stay."""

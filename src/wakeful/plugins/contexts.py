@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from ..errors import UsageError
 from ..state import AnyKey, Command, Snapshot
-from ..tools import Terms, require_deps, terms_of
+from ..tools import Terms, Tool, require_deps, terms_of
 from ..types.base import Data
-from ..types.calls import Call, CallOutcome
+from ..types.calls import Call, CallOutcome, Ruling
 from ..types.content import ToolReply, require_text
 from ..types.copies import copy_mutable
 from ..types.events import StopReason
 from ..types.generics import Deps
 from ..types.messages import Message
+from ..types.records import Grant
 from ..types.runs import Identity, Principal, Termination, Usage, Waiting
-from ..types.tickets import ANYBODY, Approval, Decision, Escalation, OnDeadline, ResumeMode, Seconds
+from ..types.tickets import (
+    ANYBODY,
+    Approval,
+    Decision,
+    Escalation,
+    GrantOffer,
+    OnDeadline,
+    ResumeMode,
+    Seconds,
+)
 from .catalog import Catalog
 from .plan import ContextMessage, PendingContextKey, PlanEdits, check_context
 
@@ -197,7 +207,7 @@ class Suspend(Data):
     """Suspends a call until a person decides.
 
     Once a person approved, the same gate's suspend of that call is ignored unless `again` is set. `schema` is a
-    JSON schema or a Python type.
+    JSON schema or a Python type. `offer` says which grants an approval may give.
     """
 
     message: str = ""
@@ -208,6 +218,7 @@ class Suspend(Data):
     deadline: Seconds | None = None
     on_deadline: OnDeadline = "deny"
     escalate: Sequence[Escalation] = ()
+    offer: GrantOffer | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "message", require_text(self.message, "a question"))
@@ -215,7 +226,7 @@ class Suspend(Data):
     @property
     def terms(self) -> Terms:
         """The validated terms of the ticket; raises `ConfigurationError`."""
-        return terms_of(
+        found = terms_of(
             tuple(self.accepts),
             self.schema,
             who=self.approval,
@@ -223,6 +234,7 @@ class Suspend(Data):
             on_deadline=self.on_deadline,
             escalate=self.escalate,
         )
+        return found if self.offer is None else replace(found, offer=self.offer)
 
 
 class Supply(Data):
@@ -238,10 +250,22 @@ class GateTool(BeforeTool[Deps]):
     """The context of `gate_tool`.
 
     A gate must be repeatable: it runs again after earlier calls of the step finished and after a ticket was
-    answered.
+    answered. `tool` is the tool of the call. A gate may set `ruling`, which the call's row keeps.
     """
 
-    __slots__ = ()
+    __slots__ = ("_load_grants", "ruling", "tool")
+
+    tool: Tool
+    ruling: Ruling | None
+    _load_grants: Callable[[], Awaitable[Sequence[Grant]]]
+
+    def bind_grants(self, load: Callable[[], Awaitable[Sequence[Grant]]]) -> None:
+        """Set how the grants are read. The loop calls it before the hook."""
+        self._load_grants = load
+
+    async def grants(self) -> Sequence[Grant]:
+        """The grants that count for the run now, read from the store."""
+        return await self._load_grants()
 
     @property
     def decision(self) -> Decision | None:
@@ -263,13 +287,14 @@ class GateTool(BeforeTool[Deps]):
         deadline: Seconds | None = None,
         on_deadline: OnDeadline = "deny",
         escalate: Sequence[Escalation] = (),
+        offer: GrantOffer | None = None,
     ) -> Suspend:
         """Suspend the call until a person decides; `approval` says who may.
 
         At the `deadline` the ticket goes to the first entry of `escalate`. If none is left, `on_deadline` decides:
-        `approve`, `deny` or `Answer(value)`.
+        `approve`, `deny` or `Answer(value)`. `offer` says which grants an approval may give.
         """
-        return Suspend(message, schema, accepts, again, approval, deadline, on_deadline, escalate)
+        return Suspend(message, schema, accepts, again, approval, deadline, on_deadline, escalate, offer)
 
     def supply(self, value: Any) -> Supply:
         """Set the call's result without running the tool."""
@@ -277,9 +302,14 @@ class GateTool(BeforeTool[Deps]):
 
 
 class AfterTool(HookContext[Deps]):
-    """The context of `after_tool`: the call is finished and its result is committed."""
+    """The context of `after_tool`: the call is finished and its result is committed.
 
-    __slots__ = ("_call", "_reply", "outcome")
+    `tool` is the tool of the call; None if the agent no longer has it.
+    """
+
+    __slots__ = ("_call", "_reply", "outcome", "tool")
+
+    tool: Tool | None
 
     call = _Copied[Call]()
     outcome: CallOutcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..state import AnyKey
@@ -72,6 +72,13 @@ class Plugin:
         """The plugin's tools; by default its methods marked `@tool`."""
         found = [m for m in dir(type(self)) if isinstance(getattr(type(self), m, None), Tool)]
         return [getattr(self, member) for member in found]
+
+    def problems(self, agents: Mapping[str, Mapping[str, Tool]], configs: Mapping[str, Any]) -> Sequence[str]:
+        """List what is wrong with the plugin, when the runtime is made.
+
+        `agents` are the agents that have the plugin, with their tools by name; `configs` are their sections.
+        """
+        return ()
 
     @property
     def label(self) -> str:

@@ -52,6 +52,7 @@ from .arguments import (
     parse_time,
 )
 from .events import run_events, thread_events
+from .grants import Grants
 from .handles import RunHandle
 from .lifetime import DRAIN_GRACE, close
 from .mail import Mail
@@ -82,6 +83,7 @@ class TenantRuntime:
         self.tasks = Tasks(scope)
         self.mail = Mail(scope)
         self.schedules = Schedules(scope)
+        self.grants = Grants(scope)
         self.agents = Agents(scope.env.registry)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 import msgspec
@@ -25,13 +25,15 @@ class StateKey(Generic[V, U]):
 
     `apply` is the reducer: it returns the new value and doesn't modify the old one. If several hooks of a phase
     update a `commutative` key, all updates are applied in order. If two update an `exclusive` key, the second hook
-    runs again on the value that the first one wrote.
+    runs again on the value that the first one wrote. Child runs start with their parent's value of an `inherited`
+    key.
     """
 
     name: ClassVar[str]
     scope: ClassVar[Literal["run", "thread"]] = "run"
     merge: ClassVar[Literal["exclusive", "commutative"]] = "exclusive"
     persistent: ClassVar[bool] = True
+    inherited: ClassVar[bool] = False
     default: ClassVar[Any] = None
 
     _decoder: ClassVar[msgspec.json.Decoder[Any]]
@@ -96,6 +98,7 @@ class KeyRegistry:
 
     def __init__(self, keys: Iterable[AnyKey] = ()) -> None:
         self._keys: dict[str, AnyKey] = {}
+        self._inherited: list[AnyKey] = []
         for key in keys:
             self.add(key)
 
@@ -106,6 +109,8 @@ class KeyRegistry:
             raise ConfigurationError(
                 f"state key {name!r} has two definitions: {self._keys[name].__qualname__} and {key.__qualname__}"
             )
+        if key.inherited and key not in self._inherited:
+            self._inherited.append(key)
         kind = _value_type(key)
         try:
             key._decoder = msgspec.json.Decoder(kind)  # pyright: ignore[reportPrivateUsage]
@@ -121,6 +126,11 @@ class KeyRegistry:
 
     def __contains__(self, key: AnyKey) -> bool:
         return self._keys.get(getattr(key, "name", "")) is key
+
+    @property
+    def inherited(self) -> Sequence[AnyKey]:
+        """The keys whose values child runs inherit."""
+        return self._inherited
 
     def find(self, name: str) -> AnyKey | None:
         """Find a registered key by name."""

@@ -150,6 +150,12 @@ class State(Struct, eq=False):
         """The persistent values as JSON, to seed another run."""
         return {name: key.encode(value) for name, value in self.export().items() if (key := self._keys.find(name))}
 
+    def export_inherited(self) -> dict[str, bytes]:
+        """The values of inherited keys as JSON, to seed a child run."""
+        return {
+            key.name: key.encode(self.values[key.name]) for key in self._keys.inherited if key.name in self.values
+        }
+
     def export(self) -> dict[str, Any]:
         """The persistent values by name, without wakeful's own keys."""
         found = ((name, self._keys.find(name)) for name in self.values if not name.startswith(RESERVED_PREFIXES))

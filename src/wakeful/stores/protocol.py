@@ -80,8 +80,10 @@ class Store(Protocol):
         """A record that belongs to no thread; None if there is none."""
         ...
 
-    async def records(self, kind: type[R], *, before: str | None = None, limit: int = 100) -> list[R]:
-        """Records of a kind older than the record `before`, newest first."""
+    async def records(
+        self, kind: type[R], *, before: str | None = None, prefix: str = "", limit: int = 100
+    ) -> list[R]:
+        """Records of a kind older than the record `before`, newest first; with a `prefix` those of such ids."""
         ...
 
     async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:

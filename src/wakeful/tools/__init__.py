@@ -37,6 +37,7 @@ from .terms import Terms as Terms
 from .terms import default_decision as default_decision
 from .terms import escalate_ticket as escalate_ticket
 from .terms import terms_of as terms_of
+from .terms import terms_problems as terms_problems
 from .threads import ToolThreads as ToolThreads
 
 # The public names. The others are for the packages above.

@@ -49,6 +49,10 @@ class Tool:
 
     `approval` is True, an `Approval(...)` that says who approves, or a function of the arguments that returns
     either. `deadline`, `on_deadline` and `escalate` apply to the tickets of `approval` and `unknown`.
+
+    Permission rules refer to the rest: the results of an `untrusted` tool are text that strangers may have
+    written, such as mail or web pages; `hints` are words about the tool, such as `destructive`; `grant_by` names
+    the arguments that a remembered grant keeps.
     """
 
     name: str = ""
@@ -67,6 +71,9 @@ class Tool:
     deadline: Seconds | None = None
     on_deadline: OnDeadline = "deny"
     escalate: Sequence[Escalation] = ()
+    untrusted: bool = False
+    hints: Sequence[str] = ()
+    grant_by: Sequence[str] = ()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Carry out a call, sync or async; the signature is the tool's schema."""
@@ -110,6 +117,10 @@ class Tool:
     def _defaults(self) -> dict[str, Any]:
         known = inspect.signature(self.run).parameters.items()
         return {name: parameter.default for name, parameter in known if parameter.default is not parameter.empty}
+
+    def arguments_seen(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Bound arguments as JSON data, with the defaults of those that are left out."""
+        return msgspec.to_builtins({**self._defaults, **arguments}, enc_hook=str)
 
     @property
     def gated(self) -> bool:
@@ -202,6 +213,10 @@ class Tool:
 
     def _option_problems(self) -> list[str]:
         found: list[str] = []
+        if not isinstance(cast(Any, self.untrusted), bool):
+            found.append(f"untrusted is True or False, not {self.untrusted!r:.80}")
+        words = {"hints": self.hints, "grant_by": self.grant_by}
+        found += [f"{name} is a list of texts, not {v!r:.80}" for name, v in words.items() if not _is_words(v)]
         if inspect.isgeneratorfunction(self.run) or inspect.isasyncgenfunction(self.run):
             found.append("it yields; return the result, and show pieces of it with ctx.stream(...)")
         if self.timeout is not None and not _is_positive(self.timeout):
@@ -324,6 +339,9 @@ def tool(
     deadline: Seconds | None = None,
     on_deadline: OnDeadline = "deny",
     escalate: Sequence[Escalation] = (),
+    untrusted: bool = False,
+    hints: Sequence[str] = (),
+    grant_by: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function or a method, sync or async.
@@ -358,6 +376,9 @@ _OPTIONS = (
     "deadline",
     "on_deadline",
     "escalate",
+    "untrusted",
+    "hints",
+    "grant_by",
 )
 
 
@@ -365,6 +386,12 @@ def _name_of(function: Any) -> str:
     while isinstance(function, partial):
         function = cast(Any, function).func
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _is_words(value: Any) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence | frozenset | set):
+        return False
+    return all(isinstance(word, str) for word in cast(Sequence[Any], value))
 
 
 def _is_positive(value: Any) -> bool:

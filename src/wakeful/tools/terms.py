@@ -19,6 +19,7 @@ from ..types.tickets import (
     Approval,
     Decision,
     Escalation,
+    GrantOffer,
     OnDeadline,
     ResumeMode,
     Seconds,
@@ -43,6 +44,7 @@ class Terms(Data):
     deadline: int | None = None
     on_deadline: OnDeadline = "deny"
     escalate: tuple[Escalation, ...] = ()
+    offer: GrantOffer | None = None
 
 
 def schema_of(schema: Any) -> dict[str, Any] | None:

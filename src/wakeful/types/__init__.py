@@ -4,6 +4,7 @@ from .calls import Call as Call
 from .calls import CallOutcome as CallOutcome
 from .calls import CallState as CallState
 from .calls import Effect as Effect
+from .calls import Ruling as Ruling
 from .content import Artifact as Artifact
 from .content import Audio as Audio
 from .content import Base64 as Base64
@@ -46,6 +47,7 @@ from .messages import Visibility as Visibility
 from .messages import user_message as user_message
 from .records import ApiKey as ApiKey
 from .records import AuditEntry as AuditEntry
+from .records import Grant as Grant
 from .requests import ModelSettings as ModelSettings
 from .requests import OutputSpec as OutputSpec
 from .requests import ToolSpec as ToolSpec
@@ -76,8 +78,11 @@ from .tickets import Answer as Answer
 from .tickets import Approval as Approval
 from .tickets import Decision as Decision
 from .tickets import Escalation as Escalation
+from .tickets import GrantOffer as GrantOffer
+from .tickets import GrantScope as GrantScope
 from .tickets import NotTaken as NotTaken
 from .tickets import OnDeadline as OnDeadline
+from .tickets import Remember as Remember
 from .tickets import ResumeMode as ResumeMode
 from .tickets import Ticket as Ticket
 from .tickets import TicketStatus as TicketStatus
@@ -113,6 +118,9 @@ __all__ = [
     "ErrorDetail",
     "Escalation",
     "Failed",
+    "Grant",
+    "GrantOffer",
+    "GrantScope",
     "Identity",
     "Image",
     "InputPolicy",
@@ -134,9 +142,11 @@ __all__ = [
     "Receipt",
     "Recipient",
     "Refusal",
+    "Remember",
     "Request",
     "ResumeMode",
     "Right",
+    "Ruling",
     "RunRecord",
     "RunStatus",
     "ServerTool",

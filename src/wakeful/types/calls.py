@@ -7,7 +7,7 @@ from typing import Any, Literal
 from .base import Data
 from .tickets import Decision
 
-__all__ = ["GUARDRAIL_PREFIX", "Call", "CallOutcome", "CallState", "Effect", "UnknownPolicy"]
+__all__ = ["GUARDRAIL_PREFIX", "Call", "CallOutcome", "CallState", "Effect", "Ruling", "UnknownPolicy"]
 
 # Begins the name of a call that stands for a guardrail's question.
 GUARDRAIL_PREFIX = "guardrail:"
@@ -18,13 +18,30 @@ CallState = Literal["requested", "started", "suspended", "finished"]
 CallOutcome = Literal["ok", "error", "blocked", "cancelled", "superseded", "unknown"]
 
 
+class Ruling(Data, omit_defaults=True):
+    """The decision of the permission rules on a call, the rule or grant that made it, and the policy's digest.
+
+    `rule` is the canonical text of the rule, the pattern of the grant `grant_id`, or `default`. `tainted` says
+    that the run had read untrusted content. `shadow` is the decision and the rule of a proposed policy that
+    differs.
+    """
+
+    decision: Literal["allow", "ask", "deny"]
+    rule: str
+    layer: str
+    policy: str = ""
+    grant_id: str | None = None
+    tainted: bool = False
+    shadow: str = ""
+
+
 class Call(Data, omit_defaults=True):
     """One row of the ledger: a tool call and its state.
 
     `effect` and `unknown` are copied from the tool when the call starts, so that recovery doesn't depend on later
     code changes. `edited` holds a person's changed arguments; `arguments` stay the model's. A suspended call waits
     for a ticket, for the task `task_id`, or for the time `until`. `timers` are the earlier waits of the call, as
-    pairs of ordinal and time.
+    pairs of ordinal and time. `ruling` is what the permission rules decided last.
     """
 
     id: str
@@ -50,6 +67,7 @@ class Call(Data, omit_defaults=True):
     effect: Effect = "once"
     unknown: UnknownPolicy = "tell"
     started_at: int | None = None
+    ruling: Ruling | None = None
 
     @property
     def is_guardrail(self) -> bool:

@@ -1,4 +1,4 @@
-"""Records that belong to no thread: API keys, and the audit."""
+"""Records that belong to no thread: API keys, grants, and the audit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any, ClassVar, Literal
 
 from ..errors.arguments import Checked
 from .base import Data
+from .ids import digest_of
+from .tickets import GrantScope
 
-__all__ = ["ApiKey", "AuditEntry", "KeyKind", "Record"]
+__all__ = ["ApiKey", "AuditEntry", "Grant", "KeyKind", "Record", "grant_prefix"]
 
 KeyKind = Literal["user", "service", "worker"]
 
@@ -59,5 +61,41 @@ class AuditEntry(Data, metaclass=Checked, omit_defaults=True, kw_only=True, tag=
     digest: ClassVar[str] = ""
 
 
-Record = ApiKey | AuditEntry
+class Grant(Data, metaclass=Checked, omit_defaults=True, kw_only=True, tag="grant"):
+    """A remembered approval: it lifts the permission rule `rule` for the calls of `pattern`.
+
+    `scope_id` is the id of the run, the thread, the agent or the user it holds for, with the agent `agent_id`
+    only. It was given by `granted_by` (None stands for trusted code) as the answer to the ticket `ticket_id`, and
+    counts until `expires_at` unless it was revoked. A put has the next `revision`, from 1 on.
+    """
+
+    id: str
+    pattern: str
+    rule: str
+    scope: GrantScope
+    scope_id: str
+    agent_id: str
+    tool: str = ""
+    ticket_id: str = ""
+    granted_by: str | None = None
+    reason: str = ""
+    created_at: int = 0
+    expires_at: int
+    revoked_at: int | None = None
+    revoked_by: str | None = None
+    revision: int = 1
+
+    digest: ClassVar[str] = ""
+
+    def counts(self, now: int) -> bool:
+        """Whether the grant lifts its rule at this time, in milliseconds."""
+        return self.revoked_at is None and now < self.expires_at
+
+
+def grant_prefix(scope: GrantScope, scope_id: str) -> str:
+    """The beginning of the ids of the grants for one run, thread, agent or user."""
+    return f"{digest_of(f'{scope}:{scope_id}'.encode())}."
+
+
+Record = ApiKey | AuditEntry | Grant
 """A record that belongs to no thread."""

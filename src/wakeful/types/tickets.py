@@ -24,8 +24,11 @@ __all__ = [
     "Approval",
     "Decision",
     "Escalation",
+    "GrantOffer",
+    "GrantScope",
     "NotTaken",
     "OnDeadline",
+    "Remember",
     "ResumeMode",
     "Seconds",
     "Ticket",
@@ -40,6 +43,7 @@ ResumeMode = Literal["proceed", "result", "arguments"]
 TicketStatus = Literal["open", "answered", "settled", "superseded", "cancelled"]
 Verdict = Literal["approve", "deny", "reassign", "comment"]
 Seconds = int | float | timedelta
+GrantScope = Literal["run", "thread", "agent", "user"]
 
 # The principal of decisions made by a deadline. Reserved: no caller's principal may have this id.
 SYSTEM = "wakeful"
@@ -142,6 +146,34 @@ class Vote(Data):
     at: int
 
 
+class GrantOffer(Data, omit_defaults=True):
+    """The grants that an approval of a ticket may give: each lifts `rule` for the calls of a pattern.
+
+    `patterns` are the suggestions, the narrowest first. `scopes` are the admitted scopes with the assignees who
+    may give a grant of that scope; an empty list stands for everybody who may answer the ticket, and the assignee
+    `requester` for the ticket's requester about itself. A grant lasts `seconds` at most.
+    """
+
+    rule: str
+    patterns: tuple[str, ...]
+    scopes: dict[GrantScope, tuple[str, ...]]
+    agent_id: str
+    seconds: int
+
+
+class Remember(Data, metaclass=Checked, omit_defaults=True):
+    """The part of an approval that makes it a grant: later calls of the pattern run without a question.
+
+    `scope` is the rest of the `run`, the `thread`, the `user` that the run acts for, or all runs of the `agent`.
+    `pattern` is one of the ticket's suggestions, by default the first. It lasts `seconds`, by default as long as
+    the ticket's offer admits.
+    """
+
+    scope: GrantScope
+    pattern: str = ""
+    seconds: int | None = None
+
+
 class NotTaken(Data, omit_defaults=True):
     """Why no run took a decision, by whom and when.
 
@@ -168,6 +200,7 @@ class Decision(Data, metaclass=Checked, omit_defaults=True):
     - `auth`: how its author was authenticated, such as `key:ab12`.
     - `override`: its author had no part in the ticket, but the right to override.
     - `request_digest`: the digest of the request that its id is derived from.
+    - `remember`: makes a grant of an approval, so that later calls aren't asked about.
     """
 
     ticket_id: str
@@ -185,6 +218,7 @@ class Decision(Data, metaclass=Checked, omit_defaults=True):
     auth: str = ""
     override: bool = False
     request_digest: str = ""
+    remember: Remember | None = None
 
 
 class Ticket(Data, omit_defaults=True, kw_only=True):
@@ -203,6 +237,7 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     - `groups`: whose members may decide besides the assignee.
     - `quorum`, `approvals`: how many principals must approve, and who has.
     - `digest`: a hash of what a person decides on: the call, its arguments, the message and the answers accepted.
+    - `offer`: the grants that an approval may give.
     """
 
     id: str
@@ -228,6 +263,7 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
     approvals: tuple[Vote, ...] = ()
     digest: str = ""
     agent_id: str = ""
+    offer: GrantOffer | None = None
 
     def __post_init__(self) -> None:
         # Python's encoder: it takes text that UTF-8 can't hold.
@@ -248,9 +284,12 @@ class Ticket(Data, omit_defaults=True, kw_only=True):
             return False
         return self.asked_by in ("tool", "client") or self.accepts[0] != "proceed" or self.schema is not None
 
-    def approve(self, value: Any = None, *, reason: str = "") -> Decision:
-        """Run the call; the tool sees `value` as `ctx.decision`. Repeats a call of unknown outcome."""
-        return Decision(self.id, mode="proceed", value=value, reason=reason)
+    def approve(self, value: Any = None, *, reason: str = "", remember: Remember | None = None) -> Decision:
+        """Run the call; the tool sees `value` as `ctx.decision`. Repeats a call of unknown outcome.
+
+        `remember` grants later calls, as the ticket's `offer` admits.
+        """
+        return Decision(self.id, mode="proceed", value=value, reason=reason, remember=remember)
 
     def deny(self, reason: str = "") -> Decision:
         """Refuse the call: it doesn't run, and the model sees the reason."""

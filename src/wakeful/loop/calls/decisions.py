@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ...errors import NotAllowed, StaleDecision
+from ...errors import InvalidDecision, NotAllowed, StaleDecision
 from ...identity.rights import permit
 from ...tools import MAX_RESULT_BYTES
 from ...types.events import TicketChanged
+from ...types.ids import digest_of
 from ...types.inbox import DecisionItem
+from ...types.records import Grant, grant_prefix
 from ...types.tickets import Decision, NotTaken, Ticket
 from ..activation import Activation
 from ..held import settle_held
@@ -30,7 +32,7 @@ def apply_decision_item(act: Activation, item: DecisionItem) -> None:
         return
     try:
         decision = permit(ticket, decision, item.author)
-    except (NotAllowed, StaleDecision) as error:
+    except (NotAllowed, StaleDecision, InvalidDecision) as error:
         cause = NotTaken("stale" if isinstance(error, StaleDecision) else "forbidden", None, str(error), act.now)
         write_change(act, ticket, replace(decision, asked_by=ticket.asked_by, not_taken=cause))
         return
@@ -61,11 +63,39 @@ def apply_decision(act: Activation, decision: Decision) -> None:
     limit = MAX_RESULT_BYTES if tool is None else tool.max_result_bytes
     change = answered(call, ticket, decision, act.identity, act.now, limit)
     act.draft.put_decision(change.call.decisions[-1])
+    if (grant := _grant_of(act, ticket, change.call.decisions[-1])) is not None:
+        act.draft.put_record(grant)
     if change.message is not None and act.has_hooks("after_tool"):
         change = replace(change, call=replace(change.call, hooks_due=True))
     act.change(change)
     if call.is_guardrail:
         settle_held(act, decision)
+
+
+def _grant_of(act: Activation, ticket: Ticket, decision: Decision) -> Grant | None:
+    """The grant that an approval gives; None if it is not to be remembered."""
+    remember, offer, run = decision.remember, ticket.offer, act.view.run
+    if remember is None or offer is None or decision.verdict != "approve":
+        return None
+    scope_ids = {"run": run.id, "thread": run.thread_id, "agent": offer.agent_id, "user": ticket.requester}
+    scope_id = scope_ids[remember.scope]
+    if scope_id is None:
+        return None
+    seconds = offer.seconds if remember.seconds is None else remember.seconds
+    return Grant(
+        id=f"{grant_prefix(remember.scope, scope_id)}{digest_of(decision.id.encode())}",
+        pattern=remember.pattern or offer.patterns[0],
+        rule=offer.rule,
+        scope=remember.scope,
+        scope_id=scope_id,
+        agent_id=offer.agent_id,
+        tool=ticket.tool,
+        ticket_id=ticket.id,
+        granted_by=decision.principal_id,
+        reason=decision.reason,
+        created_at=act.now,
+        expires_at=act.now + seconds * 1000,
+    )
 
 
 def write_change(act: Activation, ticket: Ticket, decision: Decision) -> None:

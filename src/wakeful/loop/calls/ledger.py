@@ -149,6 +149,7 @@ def suspended(
         by_requester=who.requester,
         groups=who.groups,
         quorum=who.quorum,
+        offer=terms.offer,
     )
     row = replace(call, state="suspended", ticket_id=ticket.id)
     return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket=ticket)

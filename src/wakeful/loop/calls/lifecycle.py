@@ -58,10 +58,13 @@ async def _execute_gated(act: Activation, checked: list[CheckedCall]) -> None:
     ready: list[CheckedCall] = []
     for call, tool, arguments in checked:
         if call.name in act.agent.gated:
-            answer, asked_by = await ask_gates(act, call, tool, arguments)
+            answer, asked_by, ruling = await ask_gates(act, call, tool, arguments)
+            row = call if ruling is call.ruling else replace(call, ruling=ruling)
             if answer is not None:
-                _apply_gate(act, call, answer, asked_by, is_first=not (act.view.live or ready))
-                continue
+                _apply_gate(act, row, answer, asked_by, is_first=not (act.view.live or ready))
+            else:
+                ready.append((row, tool, arguments))
+            continue
         ready.append((call, tool, arguments))
     if act.view.run.ending is None and ready:
         await _start(act, ready)
@@ -388,6 +391,7 @@ async def run_after_tool(act: Activation, move: AfterCalls) -> None:
             ctx: AfterTool, row: Call = row, outcome: CallOutcome = outcome, reply: ToolReply = reply
         ) -> None:
             ctx.call, ctx.outcome, ctx.reply = row, outcome, reply
+            ctx.tool = act.agent.tools.get(row.name)
 
         await run_phase(act, "after_tool", act.agent.hooks["after_tool"], AfterTool, prepare)
         act.draft.calls[row.id] = row

@@ -293,9 +293,12 @@ class MemoryReads:
         found = self._tenant.records.get((record_kind(kind), record_id))
         return found if isinstance(found, kind) else None
 
-    async def records(self, kind: type[R], *, before: str | None = None, limit: int = 100) -> list[R]:
-        """Records of a kind older than the record `before`, newest first."""
-        found = [record for record in self._tenant.records.values() if isinstance(record, kind)]
+    async def records(
+        self, kind: type[R], *, before: str | None = None, prefix: str = "", limit: int = 100
+    ) -> list[R]:
+        """Records of a kind older than the record `before`, newest first, with this prefix of their ids."""
+        every = [record for record in self._tenant.records.values() if isinstance(record, kind)]
+        found = [record for record in every if record.id.startswith(prefix)]
         if before is not None:
             last = await self.record(kind, before)
             found = [] if last is None else [record for record in found if _age(record) < _age(last)]

@@ -25,13 +25,22 @@ class SqlRecords(SqlBase):
             return self._read(kind, row)
         return None
 
-    async def records(self, kind: type[R], *, before: str | None = None, limit: int = 100) -> list[R]:
-        """Records of a kind older than the record `before`, newest first. Unreadable ones are left out."""
+    async def records(
+        self, kind: type[R], *, before: str | None = None, prefix: str = "", limit: int = 100
+    ) -> list[R]:
+        """Records of a kind older than the record `before`, newest first. Unreadable ones are left out.
+
+        With a `prefix`, those whose ids begin so: the primary key finds them.
+        """
         sql = "SELECT id, payload FROM records WHERE tenant = ? AND kind = ?"
         args = [self._tenant, name := record_kind(kind)]
         if before is not None:
             sql += " AND (at, id) < (SELECT at, id FROM records WHERE tenant = ? AND kind = ? AND id = ?)"
             args += [self._tenant, name, before]
+
+        if prefix:
+            sql += " AND id >= ? AND id < ?"
+            args += [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
 
         async def read(row: Row) -> R:
             return self._read(kind, row)
