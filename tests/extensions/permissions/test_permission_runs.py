@@ -57,7 +57,7 @@ async def replies(runtime: Runtime, thread: str) -> list[str]:
 # -- deny ----------------------------------------------------------------------------------------------------
 
 
-async def test_denied_call_gives_the_model_the_reason_and_the_run_continues():
+async def test_denied_call_tells_the_model_why_and_the_run_continues():
     rule = Rule("transfer(amount > 100)", reason="Ask finance first.")
     async with make([pay(500), pay(5)], rules=Policy(deny=[rule], allow=["transfer"])) as runtime:
         result = await runtime.run("clerk", "pay", thread="t")
@@ -371,7 +371,7 @@ async def test_answer_of_a_trusted_delegate_does_not_taint():
 
 
 async def test_shadow_policy_decides_nothing_and_notes_differences(caplog):
-    caplog.set_level("INFO", "wakeful.permissions")
+    caplog.set_level("INFO", "wakeful.extensions.permissions")
     shadow = Policy(ask=["transfer(amount > 100)"], allow=["*"])
     async with make([pay(500), pay(5)], rules=Policy(allow=["*"]), shadow=shadow) as runtime:
         result = await runtime.run("clerk", "pay", thread="t")

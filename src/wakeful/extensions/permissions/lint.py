@@ -178,6 +178,6 @@ def _types(root: Mapping[str, Any], node: Mapping[str, Any]) -> frozenset[str] |
     given = node.get("type")
     if given is None:
         values: list[Any] = node.get("enum") or ([node["const"]] if "const" in node else [])
-        kinds = [_JSON_TYPES.get(type(value), ("object", "array")) for value in values]
+        kinds = [_JSON_TYPES.get(cast(Any, type(value)), ("object", "array")) for value in values]
         return frozenset([kind for each in kinds for kind in each]) if values else None
     return frozenset([given] if isinstance(given, str) else given)

@@ -37,7 +37,7 @@ from .taint import Taint
 
 __all__ = ["GrantPolicy", "Permissions"]
 
-_log = logging.getLogger("wakeful.permissions")
+_log = logging.getLogger(__name__)
 
 _DAYS_30 = 30 * 24 * 3600
 _ONE_CENTURY = 100 * 365 * 24 * 3600
