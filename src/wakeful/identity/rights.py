@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ..errors import InvalidDecision, NotAllowed, StaleDecision
-from ..types.addressees import addressees_of, asks_consent, names_of
+from ..types.addressees import addressees_of, asks_consent, is_named, names_of
 from ..types.runs import Author, Principal, Right
 from ..types.tickets import SYSTEM, Decision, Remember, Ticket, Vote
 

@@ -157,7 +157,6 @@ class GrantOffer(Data, omit_defaults=True):
     rule: str
     patterns: tuple[str, ...]
     scopes: dict[GrantScope, tuple[str, ...]]
-    agent_id: str
     seconds: int
 
 

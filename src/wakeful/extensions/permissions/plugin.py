@@ -251,7 +251,7 @@ class Permissions(Plugin):
         patterns = suggest(ctx.tool, call.arguments, widest=not call.facts.tainted)
         if not patterns:
             return None
-        return GrantOffer(verdict.rule, patterns, scopes, ctx.run.agent_id, self._grants.lifetime)
+        return GrantOffer(verdict.rule, patterns, scopes, self._grants.lifetime)
 
 
 # -- facts ---------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _grant_of(act: Activation, ticket: Ticket, decision: Decision) -> Grant | No
     remember, offer, run = decision.remember, ticket.offer, act.view.run
     if remember is None or offer is None or decision.verdict != "approve":
         return None
-    scope_ids = {"run": run.id, "thread": run.thread_id, "agent": offer.agent_id, "user": ticket.requester}
+    scope_ids = {"run": run.id, "thread": run.thread_id, "agent": ticket.agent_id, "user": ticket.requester}
     scope_id = scope_ids[remember.scope]
     if scope_id is None:
         return None
@@ -88,7 +88,7 @@ def _grant_of(act: Activation, ticket: Ticket, decision: Decision) -> Grant | No
         rule=offer.rule,
         scope=remember.scope,
         scope_id=scope_id,
-        agent_id=offer.agent_id,
+        agent_id=ticket.agent_id,
         tool=ticket.tool,
         ticket_id=ticket.id,
         granted_by=decision.principal_id,
