@@ -199,20 +199,25 @@ def result_item(call: ToolCall | None, ident: str, output: Any, is_error: bool) 
         return {"type": "local_shell_call_output", "id": ident, "output": text}
     if kind == "tool_search_call":
         return {"type": "tool_search_output", "call_id": ident, "tools": _decoded(text)}
-    item: dict[str, Any] = {"type": f"{kind}_output", "call_id": ident, "output": output}
-    if raw is not None and raw.get("caller"):
-        item["caller"] = raw["caller"]
-    if kind == "shell_call":
-        outcome = {"type": "exit", "exit_code": int(is_error)}
-        item["output"] = [{"stdout": "", "stderr": "", "outcome": outcome, _STREAMS[is_error]: text}]
-    elif kind == "apply_patch_call":
-        item |= {"status": "failed" if is_error else "completed", "output": text}
+    caller = {"caller": raw["caller"]} if raw is not None and raw.get("caller") else {}
+    fields = _shell_output(text, is_error) if kind == "shell_call" else {"output": output}
+    if kind == "apply_patch_call":
+        fields = {"status": "failed" if is_error else "completed", "output": text}
     elif raw is not None and kind == "computer_call":
-        image = next((part["image_url"] for part in parts if "image_url" in part), "")
-        item["output"] = {"type": "computer_screenshot", "image_url": image}
-        if checks := raw.get("pending_safety_checks"):
-            item["acknowledged_safety_checks"] = checks
-    return item
+        fields = _screenshot(raw, parts)
+    return {"type": f"{kind}_output", "call_id": ident, **caller, **fields}
+
+
+def _shell_output(text: str, is_error: bool) -> dict[str, Any]:
+    outcome = {"type": "exit", "exit_code": int(is_error)}
+    return {"output": [{"stdout": "", "stderr": "", "outcome": outcome, _STREAMS[is_error]: text}]}
+
+
+def _screenshot(raw: Mapping[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any]:
+    image = next((part["image_url"] for part in parts if "image_url" in part), "")
+    checks = raw.get("pending_safety_checks")
+    acknowledged = {"acknowledged_safety_checks": checks} if checks else {}
+    return {"output": {"type": "computer_screenshot", "image_url": image}, **acknowledged}
 
 
 def _origin(call: ToolCall) -> dict[str, Any] | None:
