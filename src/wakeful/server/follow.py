@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..dispatch import RunResult
 from ..errors import UnknownRun
+from ..runtime import TenantRuntime
 from ..types.events import AnyEvent, MessageAdded, RunFinish, StreamReset, TextDelta
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
@@ -18,7 +19,7 @@ from ..types.tickets import Decision, Ticket
 from .operations import Call
 from .operations.tickets import ticket_of
 
-__all__ = ["AnswerText", "Followed", "Rewritten", "Settled", "answer_tickets", "follow", "start_of"]
+__all__ = ["AnswerText", "Followed", "Rewritten", "Settled", "answer_tickets", "follow", "root_of", "start_of"]
 
 
 class Followed(Struct, frozen=True):
@@ -42,49 +43,51 @@ class Settled(Struct, frozen=True):
     result: RunResult[Any] | None = None
 
 
-async def follow(call: Call, run: Followed, *, live: bool = True) -> AsyncGenerator[AnyEvent | Settled]:
+async def follow(
+    runtime: TenantRuntime, run: Followed, *, live: bool = True
+) -> AsyncGenerator[AnyEvent | Settled]:
     """The events of a run and of the runs below it, and `Settled` once it is done or asks.
 
     A run that waits for time, tasks or its turn is followed on. A part of the log gives the same end whenever it
     is read. Without `live` it ends with the log.
     """
-    source = call.runtime.events(run.thread_id, after=run.after, follow=live)
+    source = runtime.events(run.thread_id, after=run.after, follow=live)
     async with aclosing(cast(AsyncGenerator[AnyEvent], source)) as events:
         async for event in events:
             if event.run.root_run_id != run.run_id or event.at < run.since:
                 continue
             yield event
             if isinstance(event, RunFinish) and event.run.run_id == run.run_id:
-                settled = await _settled(call, event)
+                settled = await _settled(runtime, event)
                 if settled is not None:
                     yield settled
                     return
 
 
-async def _settled(call: Call, finish: RunFinish) -> Settled | None:
+async def _settled(runtime: TenantRuntime, finish: RunFinish) -> Settled | None:
     """The end of a run at this event; None if it continues without an answer."""
-    runtime, run_id = call.runtime, finish.run.run_id
+    run_id = finish.run.run_id
     if finish.status == "done":
         return Settled(finish, result=await runtime.runs.result(run_id))
     made = [ticket for ticket in await runtime.tickets.list(run_id) if ticket.created_at <= finish.at]
-    asked = [ticket for ticket in made if not await _was_closed(call, ticket, finish.at)]
+    asked = [ticket for ticket in made if not await _was_closed(runtime, ticket, finish.at)]
     return Settled(finish, tuple(asked)) if asked else None
 
 
-async def _was_closed(call: Call, ticket: Ticket, at: int) -> bool:
+async def _was_closed(runtime: TenantRuntime, ticket: Ticket, at: int) -> bool:
     """Whether a ticket was answered at a time. One that was closed without an answer counts as open before."""
     if ticket.status == "open":
         return False
-    made = await call.runtime.tickets.decisions(ticket.id)
+    made = await runtime.tickets.decisions(ticket.id)
     return any(each.at <= at and each.not_taken is None and each.verdict in ("approve", "deny") for each in made)
 
 
-async def start_of(call: Call, run_id: str, thread: str) -> Followed:
+async def start_of(runtime: TenantRuntime, run_id: str, thread: str) -> Followed:
     """A run to follow from its first event on; it may wait for its turn."""
     try:
-        record = await call.runtime.runs.get(run_id)
+        record = await runtime.runs.get(run_id)
     except UnknownRun:
-        found = await call.runtime.store.thread(thread)
+        found = await runtime.store.thread(thread)
         return Followed(run_id, thread, str(0 if found is None else found.head))
     return Followed(run_id, record.thread_id, str(max(record.first_seq - 1, 0)))
 
@@ -100,8 +103,8 @@ async def answer_tickets(call: Call, decisions: Sequence[Decision], message: Any
     """
     runtime = call.runtime
     tickets = [await ticket_of(call, decision.ticket_id) for decision in decisions]
-    root = await _root_of(call, tickets[0])
-    start = await start_of(call, root.id, root.thread_id)
+    root = await root_of(runtime, tickets[0])
+    start = await start_of(runtime, root.id, root.thread_id)
     made = {done.id: done.at for ticket in tickets for done in await runtime.tickets.decisions(ticket.id)}
     now = now_ms()
     fresh = [replace(decision, at=now) for decision in decisions if decision.id not in made]
@@ -114,10 +117,11 @@ async def answer_tickets(call: Call, decisions: Sequence[Decision], message: Any
     return replace(start, since=now)
 
 
-async def _root_of(call: Call, ticket: Ticket) -> RunRecord:
-    run = await call.runtime.runs.get(ticket.run_id)
+async def root_of(runtime: TenantRuntime, ticket: Ticket) -> RunRecord:
+    """The root run of the tree in which a ticket was asked."""
+    run = await runtime.runs.get(ticket.run_id)
     root = run.identity.root_run_id
-    return run if root == run.id else await call.runtime.runs.get(root)
+    return run if root == run.id else await runtime.runs.get(root)
 
 
 # -- text ------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ async def _begin(call: Call, body: ChatBody, agent: str) -> Followed:
         request_id=call.request_id,
         history=() if is_known else conversation.history,
     )
-    return await start_of(call, handle.run_id, handle.thread_id)
+    return await start_of(call.runtime, handle.run_id, handle.thread_id)
 
 
 def _result(reply: ChatMessage) -> Decision:
@@ -164,7 +164,7 @@ def _refuse_unsupported(body: ChatBody) -> None:
 
 async def _drain(call: Call, run: Followed, encoder: ChatEncoder) -> Any:
     try:
-        async with aclosing(follow(call, run)) as events:
+        async with aclosing(follow(call.runtime, run)) as events:
             async for event in events:
                 encoder.encode(event)
     except ChatFailed as error:
@@ -174,7 +174,7 @@ async def _drain(call: Call, run: Followed, encoder: ChatEncoder) -> Any:
 
 async def _frames(call: Call, run: Followed, encoder: ChatEncoder, *, with_usage: bool) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(follow(call, run)) as events:
+        async with aclosing(follow(call.runtime, run)) as events:
             async for event in events:
                 for chunk in encoder.encode(event):
                     yield data_frame(chunk)

@@ -23,5 +23,5 @@ async def followed_of(call: Call, an_id: str, action: str | None = None) -> Foll
     if not an_id.startswith(PREFIX) or (since and not since.isdecimal()):
         raise UnknownRun(f"no response {an_id!r:.80} for this caller")
     record = await run_of(call, run_id, action)
-    start = await start_of(call, record.id, record.thread_id)
+    start = await start_of(call.runtime, record.id, record.thread_id)
     return Followed(start.run_id, start.thread_id, start.after, int(since or 0))

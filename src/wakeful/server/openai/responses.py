@@ -188,7 +188,7 @@ async def _begin(call: Call, body: ResponseBody, agent: str) -> Followed:
         request_id=call.request_id,
         history=history,
     )
-    return await start_of(call, handle.run_id, handle.thread_id)
+    return await start_of(call.runtime, handle.run_id, handle.thread_id)
 
 
 async def _thread_for(
@@ -257,7 +257,7 @@ async def _encoder(
 async def _drain(call: Call, run: Followed, encoder: ResponseEncoder) -> dict[str, Any]:
     """The response once it has ended."""
     found: list[Frame] = []
-    async with aclosing(follow(call, run)) as events:
+    async with aclosing(follow(call.runtime, run)) as events:
         async for event in events:
             found = encoder.encode(event)
     return found[-1].fields["response"]
@@ -266,7 +266,7 @@ async def _drain(call: Call, run: Followed, encoder: ResponseEncoder) -> dict[st
 async def _now(call: Call, run: Followed, encoder: ResponseEncoder) -> dict[str, Any]:
     """The response as the log has it."""
     found: list[Frame] = []
-    async with aclosing(follow(call, run, live=False)) as events:
+    async with aclosing(follow(call.runtime, run, live=False)) as events:
         async for event in events:
             found = encoder.encode(event)
     return found[-1].fields["response"] if found and "response" in found[-1].fields else encoder.response()
@@ -280,7 +280,7 @@ async def _frames(call: Call, run: Followed, encoder: ResponseEncoder, after: in
     for frame in encoder.begin():
         if (new := frame.after(after)) is not None:
             yield _bytes(new)
-    async with aclosing(follow(call, run)) as events:
+    async with aclosing(follow(call.runtime, run)) as events:
         async for event in events:
             for frame in encoder.encode(event):
                 if (new := frame.after(after)) is not None:
