@@ -20,8 +20,7 @@ demo: $(READY) ## the main job, on the embedded default, with no key and no serv
 	@$(PY) -m examples.demo
 
 console: $(READY) ## the web console, with npm; its build goes into every wheel
-	$(PY) tools/openapi.py > console/openapi.json
-	cd console && npm ci --no-audit --no-fund --loglevel=error && npm run --silent generate && npm run --silent check && npm run --silent build
+	$(PY) tools/build_console.py
 
 lint: $(READY) ## ruff, pyright strict on src, the layers, names and docstrings
 	$(PY) -m ruff check .

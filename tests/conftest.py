@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,3 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _forbid_live_models(no_live_models: None) -> None:
     """No test of ours calls a real model by accident."""
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests were skipped, and why, also if there are none."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    terminalreporter.write_line(f"{len(skipped)} tests skipped")
+    for reason, count in Counter([report.longrepr[2] for report in skipped]).most_common():
+        terminalreporter.write_line(f"  {count}: {reason}")

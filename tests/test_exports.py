@@ -35,8 +35,8 @@ PUBLIC = {
     "wakeful.delegation": "task_tools",
     "wakeful.extensions.permissions": "GrantPolicy Permissions Policy Rule Taint load_policy",
     "wakeful.identity": """
-        Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES Resource SCOPES
-        Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key
+        AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES
+        Resource SCOPES Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key
     """,
     "wakeful.messaging": "DeliveryPolicy PendingInput Transport",
     "wakeful.models": """

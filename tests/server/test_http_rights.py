@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 from http_serving import Person, office, serve_people
 
-from wakeful.identity import PUBLIC
-from wakeful.server import app
+from wakeful.identity import AUTHENTICATED, PUBLIC
+from wakeful.server import ServerLimits, app
 from wakeful.server.operations import OPERATIONS, Operation
 
 BODIES: dict[str, Any] = {
@@ -49,10 +50,23 @@ async def test_operations_without_credential_are_401() -> None:
 async def test_operations_without_their_scope_are_403() -> None:
     async with serve_people(office()) as people:
         for operation in GUARDED:
-            if operation.scope != "usage:read":
+            if operation.scope not in ("usage:read", AUTHENTICATED):
                 answer = await ask(people["nobody"], operation, {})
                 found = (answer.status_code, answer.json()["data"]["needed"])
                 assert found == (403, operation.scope), operation.name
+
+
+async def test_me_is_answered_whatever_the_scopes() -> None:
+    async with serve_people(office()) as people:
+        answer = await people["nobody"].get("/v1/me")
+        assert answer.json()["scopes"] == ["usage:read"]
+
+
+async def test_watch_feed_hints_at_nothing_without_scopes() -> None:
+    async with serve_people(office(), limits=ServerLimits(watch_seconds=0.01)) as people:
+        feed = asyncio.create_task(people["nobody"].get("/v1/watch?seconds=0.5"))
+        await people["ann"].post("/v1/runs", json={"agent": "refunds", "input": "hi", "wait": 60})
+        assert "event: hint" not in (await feed).text
 
 
 @pytest.mark.parametrize("other", ["bob", "eve"])

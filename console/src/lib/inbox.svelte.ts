@@ -33,7 +33,7 @@ class Inbox {
   async #fetch(): Promise<void> {
     try {
       const found = await call("tickets.count", { query: { status: "open", assignee: "me" } });
-      [this.count, this.more] = [found.count, found.more ?? false];
+      [this.count, this.more] = [found.count ?? 0, found.more ?? false];
     } catch {
       // The badge keeps its number until the next hint.
     }

@@ -21,6 +21,10 @@ export interface PageEntry {
 
 export const PAGES: readonly PageEntry[] = [
   { path: "/", title: "Inbox", scope: "tickets:read", inMenu: true, load: () => import("./Inbox.svelte") },
+  { path: "/tickets/:ticket", title: "Ticket", scope: "tickets:read", load: () => import("./Inbox.svelte") },
+  { path: "/runs", title: "Runs", scope: "runs:read", inMenu: true, load: () => import("./Runs.svelte") },
+  { path: "/runs/:run", title: "Run", scope: "runs:read", load: () => import("./Run.svelte") },
+
   { path: "/components", title: "Components", scope: "public", load: () => import("./Components.svelte") },
 ];
 

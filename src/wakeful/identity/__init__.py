@@ -6,10 +6,11 @@ from .authorization import Allow, Authorize, Deny, Filter, Resource, Verdict, ad
 from .caller import LOCAL, Authenticator, Caller, Incoming, authenticate
 from .jwt import JWT
 from .keys import ApiKeys, create_key, revoke_key
-from .scopes import PUBLIC, ROLES, SCOPES, check_scopes
+from .scopes import AUTHENTICATED, PUBLIC, ROLES, SCOPES, check_scopes
 from .tokens import Tokens
 
 __all__ = [
+    "AUTHENTICATED",
     "JWT",
     "LOCAL",
     "PUBLIC",

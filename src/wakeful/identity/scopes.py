@@ -6,12 +6,15 @@ from collections.abc import Collection, Mapping
 
 from ..errors import UsageError
 
-__all__ = ["EVERYTHING", "PUBLIC", "ROLES", "SCOPES", "check_scopes", "holds"]
+__all__ = ["AUTHENTICATED", "EVERYTHING", "PUBLIC", "ROLES", "SCOPES", "check_scopes", "holds"]
 
 EVERYTHING = "*"
 
 PUBLIC = "public"
 """The scope of an operation that needs no credential."""
+
+AUTHENTICATED = "authenticated"
+"""The scope of an operation that needs a credential with any scope."""
 
 SCOPES: Mapping[str, str] = {
     "agents:read": "list agents with their descriptions and tools",

@@ -9,7 +9,7 @@ import msgspec
 from ...api.operators import CreatedKey, CreateKey, KeyView, ListAudit, Me
 from ...api.pages import Page, PageQuery, page_of, position_of
 from ...errors import Conflict, RequestReused, UnknownKey
-from ...identity import check_scopes, create_key, revoke_key
+from ...identity import AUTHENTICATED, check_scopes, create_key, revoke_key
 from ...types.records import ApiKey, AuditEntry
 from .call import Call, Reply
 from .operation import op
@@ -17,7 +17,7 @@ from .operation import op
 __all__: list[str] = []
 
 
-@op("me.get", "GET", "/v1/me", scope="agents:read", reply=Me)
+@op("me.get", "GET", "/v1/me", scope=AUTHENTICATED, reply=Me)
 async def me(call: Call) -> Any:
     """The caller, as its credential says."""
     caller, principal = call.caller, call.caller.principal

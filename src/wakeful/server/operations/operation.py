@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from msgspec import Struct
 
 from ...errors import ConfigurationError, WakefulError
-from ...identity import PUBLIC, SCOPES
+from ...identity import AUTHENTICATED, PUBLIC, SCOPES
 
 __all__ = ["OPERATIONS", "Lines", "Operation", "Stream", "op"]
 
@@ -79,7 +79,7 @@ def op(
     give their types. `table` is the table of a protocol's operations, by default that of the HTTP API. Raises
     `ConfigurationError` for a scope that doesn't exist.
     """
-    if scope != PUBLIC and scope not in SCOPES:
+    if scope not in (PUBLIC, AUTHENTICATED) and scope not in SCOPES:
         raise ConfigurationError(
             f"operation {name} has the scope {scope!r}, which isn't in SCOPES; declare it there"
         )

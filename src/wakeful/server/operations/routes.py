@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
 from ...errors import NotAllowed
-from ...identity import PUBLIC, Caller
+from ...identity import AUTHENTICATED, PUBLIC, Caller
 from ..problems import error_response, problem_of, problem_response
 from ..serving import Serving
 from ..sse import EventStream
@@ -78,7 +78,7 @@ class ApiRoute(BaseRoute):
 
 async def _respond(serving: Serving, operation: Operation, request: Request) -> Any:
     caller: Caller = request.scope["caller"]
-    if operation.scope != PUBLIC and not caller.may(operation.scope):
+    if operation.scope not in (PUBLIC, AUTHENTICATED) and not caller.may(operation.scope):
         raise NotAllowed(
             f"{operation.name} needs the scope {operation.scope!r}, which this credential doesn't have",
             operation.scope,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ...api.watch import WatchQuery
-from ...identity import Resource
+from ...identity import AUTHENTICATED, Resource
 from ...stores import ThreadRecord
 from ...types.runs import RunRecord
 from ...types.tickets import Ticket
@@ -25,7 +25,7 @@ from .tickets import is_visible
 __all__: list[str] = []
 
 
-@op("watch.stream", "GET", "/v1/watch", scope="runs:read", reply=Stream)
+@op("watch.stream", "GET", "/v1/watch", scope=AUTHENTICATED, reply=Stream)
 async def stream(call: Call, query: WatchQuery) -> Any:
     """Stream hints of what changed in the tenant: runs, threads, tickets and workers, without their content.
 
