@@ -61,7 +61,8 @@ PUBLIC = {
     "wakeful.tasks": "Cron FunctionTask Schedule TaskContext task",
     "wakeful.testing": """
         BackendCheck CrashFailed CrashReport CrashRow CrashSite FakeClock FunctionModel LeakError Leaks
-        Recorder ScriptedModel Turn backend_checks call crash_matrix forbid_live_models
+        Recorded RecordedTool Recorder ScriptedModel Turn backend_checks call crash_matrix forbid_live_models
+        write_test
     """,
     "wakeful.tools": "ClientTool Done FunctionTool Mail NotDone Tool ToolContext ToolResult UnknownOutcome tool",
     "wakeful.types": """

@@ -128,6 +128,10 @@ class Registry:
             raise self._unknown(agent_id)
         return found
 
+    def plugins_of(self, agent_id: str) -> list[Plugin]:
+        """The plugins of an agent: the runtime's, and its own."""
+        return [plugin for plugin, with_tools, _ in self._users.values() if agent_id in with_tools]
+
     def deps_problems(self, value: Any) -> list[str]:
         """List the tools, hooks and other functions that need other dependencies than these."""
         needs = [need for agent in self._resolved.values() for need in deps_needs(agent)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from ..stores import UsageKey
 from ..tasks.schedule import Missed
@@ -22,6 +24,7 @@ __all__ = [
     "ListTasks",
     "Me",
     "PutSchedule",
+    "TimesQuery",
     "UsageQuery",
 ]
 
@@ -60,6 +63,12 @@ class ListDispatches(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields
     """Dispatches; with `dead=true` only dead letters, with false the others."""
 
     dead: bool | None = None
+
+
+class TimesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many of a schedule's next times, at most 100."""
+
+    count: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

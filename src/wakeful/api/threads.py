@@ -33,9 +33,11 @@ __all__ = [
 
 
 class ListThreads(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of threads. Operators may name a `principal`; others see their own threads."""
+    """Filters of threads: the forks of the thread `base`. Operators may name a `principal`; others see their own
+    threads."""
 
     principal: str | None = None
+    base: str | None = None
 
 
 class DescribeThread(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,7 +48,16 @@ class DescribeThread(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class ListMessages(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A conversation in pages from its end. The messages of a page are oldest first."""
+    """A conversation in pages from its end, or from the entry `before`, which is left out, backwards. With `after`
+    in pages from the message after that entry on, forwards. The messages of a page are oldest first."""
+
+    before: int | None = None
+    after: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.before is not None and self.after is not None:
+            raise ValueError("messages are listed before an entry or after one, not both")
 
 
 class SendMessage(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

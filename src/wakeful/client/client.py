@@ -30,7 +30,8 @@ from ..types.runs import PRIORITY
 from ..types.tickets import Decision
 from .events import resumed
 from .http import Http, path_of
-from .nouns import Agents, Mail, Runs, Schedules, Tasks, Threads, Workers, checked, ms
+from .nouns import Agents, Mail, Runs, Tasks, Threads, checked, ms
+from .operators import Schedules, Workers
 from .tickets import Tickets, answer_body, decision_body
 
 __all__ = ["Client", "RunHandle"]

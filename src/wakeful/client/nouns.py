@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..api.agents import AgentView
-from ..api.operators import CreateTask, ListDispatches, PutSchedule
+from ..api.agents import AgentView, WrittenTest
+from ..api.operators import CreateTask
 from ..api.pages import Page, Paged, cursor_of
 from ..api.runs import MAX_WAIT, CancelRun, ListRuns, Wanted
 from ..api.threads import (
@@ -27,16 +27,15 @@ from ..api.threads import (
 from ..dispatch import RunResult
 from ..errors import UnknownAgent
 from ..messaging import PendingInput
-from ..runtime import Ledger, RunTree
-from ..stores import ChildPolicy, Dispatch, OutcomeKind, Tally, ThreadRecord, WorkerSeen
-from ..tasks import Schedule
+from ..runtime import Ledger, ParkedProblem, RunTree
+from ..stores import ChildPolicy, OutcomeKind, Tally, ThreadRecord
 from ..types.calls import Call
-from ..types.mail import DeadLetter, Receipt
+from ..types.mail import DeadLetter
 from ..types.messages import Message
 from ..types.runs import Failed, RunRecord, RunStatus, TaskRecord, TaskStatus, TaskWake, WaitReason
 from .http import Http, path_of
 
-__all__ = ["Agents", "Mail", "Runs", "Schedules", "Tasks", "Threads", "Workers", "checked", "ms"]
+__all__ = ["Agents", "Mail", "Noun", "Runs", "Tasks", "Threads", "checked", "ms", "pages"]
 
 PAGE = 200
 
@@ -182,6 +181,14 @@ class Runs(Noun):
         """A run with all runs below it."""
         return await self._http.get(path_of("/v1/runs/{}/tree", run_id), RunTree)
 
+    async def write_test(self, run_id: str) -> str:
+        """A test for pytest that repeats a run; see `wakeful.testing.write_test`."""
+        return (await self._http.get(path_of("/v1/runs/{}/test", run_id), WrittenTest)).source
+
+    async def check_parked(self) -> Sequence[ParkedProblem]:
+        """The waiting runs that the server's code can't continue, and why."""
+        return await self._http.get("/v1/runs:parked", list[ParkedProblem])
+
     async def retry(self, run_id: str, *, check: bool = True) -> RunResult[Any]:
         """Continue a failed run from its last committed step; see `runtime.runs.retry`."""
         path = path_of("/v1/runs/{}/retry", run_id) + f"?wait={MAX_WAIT:g}"
@@ -204,10 +211,15 @@ class Threads(Noun):
         return await self._http.get(path_of("/v1/threads/{}", thread), ThreadRecord)
 
     async def list(
-        self, *, principal: str | None = None, before: str | None = None, limit: int | None = 100
+        self,
+        *,
+        principal: str | None = None,
+        base: str | None = None,
+        before: str | None = None,
+        limit: int | None = 100,
     ) -> Sequence[ThreadRecord]:
         """Threads, newest first; see `runtime.threads.list`."""
-        query = ListThreads(principal=principal)
+        query = ListThreads(principal=principal, base=base)
         return await pages(self._http, "/v1/threads", ThreadRecord, query, limit, before)
 
     async def messages(self, thread: str, *, newest: int | None = None) -> Sequence[Message]:
@@ -326,69 +338,3 @@ class Mail(Noun):
     async def drop(self, message_id: str) -> None:
         """Delete a dead letter."""
         await self._http.send("DELETE", path_of("/v1/mail/dead-letters/{}", message_id))
-
-
-class Schedules(Noun):
-    """`client.schedules`: see `runtime.schedules`."""
-
-    async def put(
-        self,
-        name: str,
-        target: str,
-        input: Any = None,
-        *,
-        cron: str | None = None,
-        tz: str = "UTC",
-        at: datetime | None = None,
-        delay: float | None = None,
-        missed: Any = "once",
-        thread: str | None = None,
-    ) -> Schedule:
-        """Start an agent's run at the times of a `cron` expression, once `at` a time, or once after a `delay`."""
-        body = PutSchedule(
-            agent=target, input=input, cron=cron, tz=tz, at=ms(at), delay=delay, missed=missed, thread=thread
-        )
-        return await self._http.call("PUT", path_of("/v1/schedules/{}", name), Schedule, body=body)
-
-    async def get(self, name: str) -> Schedule:
-        """A schedule with its last and next times; raises `UnknownSchedule`."""
-        return await self._http.get(path_of("/v1/schedules/{}", name), Schedule)
-
-    async def run_now(self, name: str, *, request_id: str | None = None) -> Receipt:
-        """Start an occurrence at once, also of a paused schedule; its other times stay."""
-        return await self._http.post(path_of("/v1/schedules/{}/run-now", name), Receipt, request_id=request_id)
-
-    async def pause(self, name: str) -> Schedule:
-        """Start no more occurrences until `unpause`."""
-        return await self._http.post(path_of("/v1/schedules/{}/pause", name), Schedule)
-
-    async def unpause(self, name: str) -> Schedule:
-        """Continue a paused schedule with its first time from now on."""
-        return await self._http.post(path_of("/v1/schedules/{}/unpause", name), Schedule)
-
-    async def list(self) -> Sequence[Schedule]:
-        """All schedules by name."""
-        return await self._http.get("/v1/schedules", list[Schedule])
-
-    async def delete(self, name: str) -> bool:
-        """Delete a schedule; False if there is none of that name."""
-        return (await self._http.call("DELETE", path_of("/v1/schedules/{}", name), Wanted)).changed
-
-
-class Workers(Noun):
-    """`client.workers`: see `runtime.workers`."""
-
-    async def list(self) -> Sequence[WorkerSeen]:
-        """The workers that hold a lease on the store."""
-        return await self._http.get("/v1/workers", list[WorkerSeen])
-
-    async def dispatches(
-        self, *, dead: bool | None = None, after: str | None = None, limit: int | None = 100
-    ) -> Sequence[Dispatch]:
-        """Threads that are due for a worker or claimed by one, by thread id."""
-        query = ListDispatches(dead=dead)
-        return await pages(self._http, "/v1/workers/dispatches", Dispatch, query, limit, after)
-
-    async def revive(self, thread: str) -> bool:
-        """Put a thread's dead dispatch back; False if it has none."""
-        return (await self._http.post(path_of("/v1/workers/dispatches/{}/revive", thread), Wanted)).changed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..agents import Agent, Registry
+from ..agents import Agent, Registry, ResolvedAgent
+from ..plugins import Plugin
 from ..types.requests import ToolSpec
 
 __all__ = ["Agents"]
@@ -36,3 +37,11 @@ class Agents(Mapping[str, Agent]):
     def tools(self, agent: str) -> Sequence[ToolSpec]:
         """The specs of the tools that an agent's model is offered."""
         return self._registry.resolve(agent).specs
+
+    def resolved(self, agent: str) -> ResolvedAgent:
+        """An agent as it is executed: with all its tools, and the configuration of its plugins."""
+        return self._registry.resolve(agent)
+
+    def plugins(self, agent: str) -> Sequence[Plugin]:
+        """The plugins that act on an agent's runs: the runtime's, and its own."""
+        return self._registry.plugins_of(agent)

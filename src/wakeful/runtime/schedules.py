@@ -26,7 +26,7 @@ from ..tools.checks import close_on_error, merge_arguments, to_seconds
 from ..types.inbox import Request
 from ..types.mail import Receipt
 from ..types.runs import Principal
-from .arguments import check_instance, check_request_id, check_thread_id, make_message, parse_time
+from .arguments import check_count, check_instance, check_request_id, check_thread_id, make_message, parse_time
 from .requests import Input, input_for
 from .scope import Scope
 
@@ -110,6 +110,14 @@ class Schedules:
         """A schedule with its last and next times; raises `UnknownSchedule`."""
         _check_name(name)
         return await find_schedule(self._scope.store, name)
+
+    async def times(self, name: str, count: int = 5) -> Sequence[int]:
+        """The next times of a schedule in milliseconds, up to `count`; none while it is paused.
+
+        Raises `UnknownSchedule`.
+        """
+        most = check_count(count, "count") or 1
+        return (await self.get(name)).upcoming(most)
 
     async def list(self) -> Sequence[Schedule]:
         """All schedules by name, with their last and next times."""

@@ -51,14 +51,20 @@ class Threads:
         return copy_mutable(found)
 
     async def list(
-        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+        self,
+        *,
+        principal: str | None = None,
+        base: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
     ) -> Sequence[ThreadRecord]:
         """Threads, newest first, without those of delegated runs; `principal` is the id of the principal whose
-        input made them. Pass the last thread's id as `before` for the next page."""
+        input made them, `base` the thread that they are forks of. Pass the last thread's id as `before` for the
+        next page."""
         store = self._scope.store
-        check_ids(principal=principal, thread=before)
+        check_ids(principal=principal, base=base, thread=before)
         most = check_count(limit, "limit") or 100
-        found = await store.threads(principal=principal, before=before, limit=most)
+        found = await store.threads(principal=principal, base=base, before=before, limit=most)
         if before is not None and not found and await store.thread(before) is None:
             raise UnknownThread(
                 f"no thread {before!r} in this store to list older ones than; if it was deleted since the last "

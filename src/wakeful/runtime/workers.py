@@ -9,7 +9,7 @@ from typing import Any
 from ..dispatch import Metrics, read_backlog
 from ..errors import RuntimeClosed, StoreError, UsageError, explain
 from ..errors.arguments import checked_methods
-from ..stores import Dispatch, WorkerSeen
+from ..stores import Backlog, Dispatch, WorkerSeen
 from ..tasks import EVERYWHERE
 from ..types.limits import Capacity
 from .arguments import check_count, check_id, check_ids, check_instance
@@ -109,6 +109,13 @@ class LocalWorker(Workers):
                 "store='app.db' or store='postgres://user@host/database'"
             )
         return await store.workers(limit=check_count(limit, "limit") or 100)
+
+    async def backlog(self) -> Backlog:
+        """Dispatches of all tenants that wait for a worker, by tenant and agent, and the number of dead ones."""
+        store: Any = self._scope.store
+        if not hasattr(store, "backlog"):
+            raise UsageError("a store in memory has no other workers, and so no backlog for them")
+        return await store.backlog()
 
     async def drain(self, grace: float = DRAIN_GRACE) -> int:
         """Claim and start nothing more, and hand over the active runs of all tenants.

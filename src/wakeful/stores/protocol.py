@@ -218,11 +218,16 @@ class Store(Protocol):
         ...
 
     async def threads(
-        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+        self,
+        *,
+        principal: str | None = None,
+        base: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
     ) -> list[ThreadRecord]:
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
-        `principal` is the id of the principal of the input that made them.
+        `principal` is the id of the principal of the input that made them; `base` the thread they are forks of.
         """
         ...
 

@@ -55,6 +55,14 @@ class Schedule(Struct, metaclass=Checked, frozen=True, omit_defaults=True):
         """The first occurrence."""
         return self.at if self.at is not None else Cron(self.cron, self.tz).after(now)
 
+    def upcoming(self, count: int) -> list[int]:
+        """The next times, up to `count`; none if it is paused or has none."""
+        if self.next_at is None or self.paused:
+            return []
+        if not self.cron:
+            return [self.next_at]
+        return [self.next_at, *islice(Cron(self.cron, self.tz).times(self.next_at), count - 1)]
+
     def due(self, since: int, now: int) -> tuple[Sequence[int], int | None]:
         """The occurrences to deliver, from the one at `since` on, and the next one after now."""
         if self.at is not None:

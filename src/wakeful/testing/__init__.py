@@ -19,4 +19,7 @@ from .crash import CrashSite as CrashSite
 from .crash import crash_matrix as crash_matrix
 from .leaks import LeakError as LeakError
 from .leaks import Leaks as Leaks
+from .recorded import Recorded as Recorded
+from .recorded import RecordedTool as RecordedTool
 from .recorder import Recorder as Recorder
+from .runs import write_test as write_test

@@ -233,6 +233,11 @@ class Permissions(Plugin):
         if tool.spec.name not in ctx.state[Taint]:
             ctx.update(Taint, tool.spec.name)
 
+    def preview(self, call: CallFacts, section: Policy) -> tuple[Verdict, Verdict | None]:
+        """The decision on a call without grants, and that of the shadow policy; `section` is the agent's layer."""
+        policy, shadow = self._policies(section)
+        return evaluate(policy, call), None if shadow is None else evaluate(shadow, call)
+
     def _is_approved(self, ctx: GateTool, verdict: Verdict) -> bool:
         """Whether a person approved the call when this rule asked."""
         before = ctx.call.ruling

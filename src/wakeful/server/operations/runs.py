@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
+from ...api.agents import WrittenTest
 from ...api.numbers import time_of
 from ...api.pages import Page, page_of, position_of
 from ...api.runs import (
@@ -33,8 +34,9 @@ from ...errors import (
     UsageError,
 )
 from ...identity import Filter, Resource
-from ...runtime import Ledger, RunHandle, RunTree
+from ...runtime import Ledger, ParkedProblem, RunHandle, RunTree
 from ...stores import Tally
+from ...testing.runs import slug, write_test
 from ...tools import ClientTool
 from ...types.calls import Call as ToolCall
 from ...types.events import RunFinish
@@ -129,6 +131,12 @@ async def _filters(call: Call, query: CountRuns) -> dict[str, Any]:
     }
 
 
+@op("runs.parked", "GET", "/v1/runs:parked", scope="ops:read", reply=list[ParkedProblem])
+async def parked(call: Call) -> Any:
+    """The waiting runs that the present code can't continue, and why, newest first."""
+    return await call.runtime.runs.check_parked()
+
+
 @op("runs.get", "GET", "/v1/runs/{run}", scope="runs:read", reply=RunRecord)
 async def get(call: Call, run: str) -> Any:
     """A run's record."""
@@ -155,6 +163,15 @@ async def ledger(call: Call, run: str) -> Any:
     """A run's tool calls by state."""
     await run_of(call, run)
     return await call.runtime.runs.ledger(run)
+
+
+@op("runs.test", "GET", "/v1/runs/{run}/test", scope="runs:read", reply=WrittenTest)
+async def test(call: Call, run: str) -> Any:
+    """A test for pytest that repeats a finished run: the model's answers and the tools' results are scripted."""
+    found = await run_of(call, run)
+    may_inspect = call.caller.may("agents:inspect", found.agent_id)
+    source = await write_test(call.runtime, run, instructions=may_inspect)
+    return WrittenTest(name=f"test_{slug(found.agent_id)}.py", source=source)
 
 
 @op("runs.tree", "GET", "/v1/runs/{run}/tree", scope="runs:read", reply=RunTree)

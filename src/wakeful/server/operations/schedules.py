@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.numbers import time_of
-from ...api.operators import PutSchedule
+from ...api.operators import PutSchedule, TimesQuery
 from ...api.runs import Wanted
 from ...errors import Overloaded, UnknownAgent
 from ...tasks import Schedule
@@ -26,6 +26,12 @@ async def list_(call: Call) -> Any:
 async def get(call: Call, name: str) -> Any:
     """A schedule."""
     return await call.runtime.schedules.get(name)
+
+
+@op("schedules.times", "GET", "/v1/schedules/{name}/times", scope="schedules:read", reply=list[int])
+async def times(call: Call, name: str, query: TimesQuery) -> Any:
+    """The next times of a schedule, in milliseconds; none while it is paused."""
+    return await call.runtime.schedules.times(name, query.count)
 
 
 @op(

@@ -37,7 +37,10 @@ async def list_(call: Call, query: ListThreads) -> Any:
     """List threads, newest first, without those of delegated runs."""
     narrowed = await call.narrow("thread")
     found = await call.runtime.threads.list(
-        principal=narrowed.owner or query.principal, before=position_of(query), limit=query.limit + 1
+        principal=narrowed.owner or query.principal,
+        base=query.base,
+        before=position_of(query),
+        limit=query.limit + 1,
     )
     return page_of(query, found, "id")
 
@@ -72,13 +75,20 @@ async def delete(call: Call, thread: str, query: DeleteThread) -> Any:
 
 @op("threads.messages", "GET", "/v1/threads/{thread}/messages", scope="threads:read", reply=Page[Message])
 async def messages(call: Call, thread: str, query: ListMessages) -> Any:
-    """A conversation in pages from its end. Internal messages are shown to operators."""
+    """A conversation in pages from its end, or from an entry. Internal messages are shown to operators."""
     await thread_of(call, thread)
-    position = position_of(query)
-    before = None if position is None else int(position)
-    found = await call.runtime.store.messages(thread, before=before, newest=query.limit + 1)
-    page = page_of(query, list(reversed(found)), "seq")
-    shown = [m for m in reversed(page.items) if m.visibility == "all" or call.caller.may("ops:read")]
+    position, store = position_of(query), call.runtime.store
+    if query.after is not None:
+        after = query.after if position is None else int(position)
+        found = await store.messages(thread, after=after, limit=query.limit + 1)
+        page = page_of(query, found, "seq")
+        items = page.items
+    else:
+        before = query.before if position is None else int(position)
+        found = await store.messages(thread, before=before, newest=query.limit + 1)
+        page = page_of(query, list(reversed(found)), "seq")
+        items = tuple(reversed(page.items))
+    shown = [m for m in items if m.visibility == "all" or call.caller.may("ops:read")]
     return Page(tuple(shown), page.next)
 
 

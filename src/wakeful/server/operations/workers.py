@@ -9,7 +9,8 @@ from ...api.operators import ListDispatches, UsageQuery
 from ...api.pages import Page, page_of, position_of
 from ...api.runs import Wanted
 from ...errors import NotAllowed
-from ...stores import Dispatch, UsageRow, WorkerSeen
+from ...runtime import Runtime
+from ...stores import Backlog, Dispatch, UsageRow, WorkerSeen
 from .call import Call
 from .operation import op
 
@@ -19,10 +20,13 @@ __all__: list[str] = []
 @op("workers.list", "GET", "/v1/workers", scope="cluster:read", reply=list[WorkerSeen])
 async def list_(call: Call) -> Any:
     """The workers that hold a lease on the store, and lost ones whose claims wait for a takeover."""
-    cluster = call.serving.cluster
-    if cluster is None:
-        raise NotAllowed("this server serves one tenant, and workers concern all of them", "cluster:read")
-    return await cluster.workers.list()
+    return await _cluster(call).workers.list()
+
+
+@op("workers.backlog", "GET", "/v1/workers/backlog", scope="cluster:read", reply=Backlog)
+async def backlog(call: Call) -> Any:
+    """Dispatches of all tenants that wait for a worker, by tenant and agent, and the number of dead ones."""
+    return await _cluster(call).workers.backlog()
 
 
 @op("workers.dispatches", "GET", "/v1/workers/dispatches", scope="ops:read", reply=Page[Dispatch])
@@ -49,3 +53,10 @@ async def revive(call: Call, thread: str) -> Any:
 async def usage(call: Call, query: UsageQuery) -> Any:
     """Requests to models, their tokens, cost, latency and errors, summed by agent, model and day in UTC."""
     return await call.runtime.usage(since=time_of(query.since), until=time_of(query.until), by=query.by)
+
+
+def _cluster(call: Call) -> Runtime:
+    """The runtime of all tenants; raises `NotAllowed` on a server of one."""
+    if call.serving.cluster is None:
+        raise NotAllowed("this server serves one tenant, and workers concern all of them", "cluster:read")
+    return call.serving.cluster

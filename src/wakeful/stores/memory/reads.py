@@ -326,7 +326,12 @@ class MemoryReads:
         return self._record(thread) if thread else None
 
     async def threads(
-        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+        self,
+        *,
+        principal: str | None = None,
+        base: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
     ) -> list[ThreadRecord]:
         """Threads, newest first, older than the thread `before`; without those of delegated runs."""
         last = self._threads.get(before) if before is not None else None
@@ -337,6 +342,7 @@ class MemoryReads:
             if len(found) >= limit:
                 break
             is_theirs = principal in (None, thread.principal)
+            is_theirs &= base is None or (thread.base is not None and thread.base.id == base)
             if is_theirs and thread.head.parent is None and (last is None or thread.head.no < last.head.no):
                 found.append(self._record(thread))
         return found

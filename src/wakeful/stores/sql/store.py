@@ -283,7 +283,12 @@ class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
         return await self._thread(rows[0]) if rows else None
 
     async def threads(
-        self, *, principal: str | None = None, before: str | None = None, limit: int = 100
+        self,
+        *,
+        principal: str | None = None,
+        base: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
     ) -> list[ThreadRecord]:
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
@@ -291,6 +296,9 @@ class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
         where, args = "t.parent IS NULL", list[Any]()
         if principal is not None:
             where, args = f"{where} AND t.principal = ?", [principal]
+        if base is not None:
+            where += " AND t.base = (SELECT o.no FROM threads o WHERE o.tenant = ? AND o.id = ?)"
+            args += [self._tenant, base]
         if before is not None:
             where += """ AND (t.created_at, t.no) <
                          (SELECT b.created_at, b.no FROM threads b WHERE b.tenant = ? AND b.id = ?)"""
