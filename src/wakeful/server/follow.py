@@ -10,16 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..dispatch import RunResult
-from ..errors import UnknownRun
+from ..errors import UnknownRun, UnknownTicket
 from ..runtime import TenantRuntime
-from ..types.events import AnyEvent, MessageAdded, RunFinish, StreamReset, TextDelta
+from ..types.events import AnyEvent, MessageAdded, RunFinish, TextDelta
 from ..types.ids import now_ms
 from ..types.runs import RunRecord
 from ..types.tickets import Decision, Ticket
+from .growth import Grown
 from .operations import Call
 from .operations.tickets import ticket_of
 
-__all__ = ["AnswerText", "Followed", "Rewritten", "Settled", "answer_tickets", "follow", "root_of", "start_of"]
+__all__ = ["AnswerText", "Followed", "Settled", "answer_tickets", "follow", "root_of", "start_of"]
 
 
 class Followed(Struct, frozen=True):
@@ -44,12 +45,13 @@ class Settled(Struct, frozen=True):
 
 
 async def follow(
-    runtime: TenantRuntime, run: Followed, *, live: bool = True
+    runtime: TenantRuntime, run: Followed, *, live: bool = True, past_answers: bool = False
 ) -> AsyncGenerator[AnyEvent | Settled]:
     """The events of a run and of the runs below it, and `Settled` once it is done or asks.
 
     A run that waits for time, tasks or its turn is followed on. A part of the log gives the same end whenever it
-    is read. Without `live` it ends with the log.
+    is read; with `past_answers` it is read on where a question was answered by now. Without `live` it ends with
+    the log.
     """
     source = runtime.events(run.thread_id, after=run.after, follow=live)
     async with aclosing(cast(AsyncGenerator[AnyEvent], source)) as events:
@@ -58,19 +60,21 @@ async def follow(
                 continue
             yield event
             if isinstance(event, RunFinish) and event.run.run_id == run.run_id:
-                settled = await _settled(runtime, event)
+                settled = await _settled(runtime, event, past_answers=past_answers)
                 if settled is not None:
                     yield settled
                     return
 
 
-async def _settled(runtime: TenantRuntime, finish: RunFinish) -> Settled | None:
+async def _settled(runtime: TenantRuntime, finish: RunFinish, *, past_answers: bool) -> Settled | None:
     """The end of a run at this event; None if it continues without an answer."""
     run_id = finish.run.run_id
     if finish.status == "done":
         return Settled(finish, result=await runtime.runs.result(run_id))
     made = [ticket for ticket in await runtime.tickets.list(run_id) if ticket.created_at <= finish.at]
     asked = [ticket for ticket in made if not await _was_closed(runtime, ticket, finish.at)]
+    if past_answers and any(ticket.status != "open" for ticket in asked):
+        return None
     return Settled(finish, tuple(asked)) if asked else None
 
 
@@ -95,21 +99,26 @@ async def start_of(runtime: TenantRuntime, run_id: str, thread: str) -> Followed
 # -- tickets ---------------------------------------------------------------------------------------------------
 
 
-async def answer_tickets(call: Call, decisions: Sequence[Decision], message: Any = None) -> Followed:
+async def answer_tickets(
+    call: Call, decisions: Sequence[Decision], message: Any = None, *, thread: str | None = None
+) -> Followed:
     """Answer tickets of one tree of runs; its root run is followed from there on.
 
-    Returns once the decisions are stored. A repeated decision has no effect: the run is followed from the first
-    one on. `decisions` have ids made of their contents.
+    Returns once the decisions are stored. A repeated decision has no effect: if all were made before, the run is
+    followed from the last one on. `decisions` have ids made of their contents. With a `thread` the run is one of
+    that thread.
     """
     runtime = call.runtime
     tickets = [await ticket_of(call, decision.ticket_id) for decision in decisions]
     root = await root_of(runtime, tickets[0])
+    if thread is not None and root.thread_id != thread:
+        raise UnknownTicket(f"no ticket {tickets[0].id!r:.80} on thread {thread!r:.80}")
     start = await start_of(runtime, root.id, root.thread_id)
     made = {done.id: done.at for ticket in tickets for done in await runtime.tickets.decisions(ticket.id)}
     now = now_ms()
     fresh = [replace(decision, at=now) for decision in decisions if decision.id not in made]
     if not fresh:
-        return replace(start, since=min(made[decision.id] for decision in decisions))
+        return replace(start, since=max(made[decision.id] for decision in decisions))
     work = runtime.resume(root.id, *fresh, message=message, principal=call.author, check=False)
     task = await call.serving.detach_until(work, lambda: runtime.store.has_id(fresh[0].id))
     if task.done():
@@ -127,10 +136,6 @@ async def root_of(runtime: TenantRuntime, ticket: Ticket) -> RunRecord:
 # -- text ------------------------------------------------------------------------------------------------------
 
 
-class Rewritten(Exception):
-    """An answer began again with another text than the reader was sent."""
-
-
 class AnswerText:
     """The text of answers as one reader has been sent it, whether it came as deltas or as a message.
 
@@ -139,37 +144,19 @@ class AnswerText:
 
     def __init__(self) -> None:
         self.message_id: str = ""
-        self._attempt = ""
-        self._sent = ""
+        self._grown = Grown()
 
     def apply(self, event: AnyEvent) -> str:
         """The text that an event adds; raises `Rewritten` if what was sent is no longer a part of the answer."""
         match event:
             case TextDelta():
-                self._enter(event.message_id)
-                if event.offset > len(self._attempt):
-                    return ""  # The message has what is missing.
-                self._attempt = self._attempt[: event.offset] + event.delta
-                return self._extend(self._attempt)
-            case StreamReset():
-                self._attempt = ""
-                return ""
+                return self._text_of(event.message_id).add(event.offset, event.delta)
             case MessageAdded(message=message) if message.role == "assistant" and message.producer is not None:
-                self._enter(message.id)
-                if not message.text.startswith(self._sent):
-                    raise Rewritten
-                return self._extend(message.text)
+                return self._text_of(message.id).complete(message.text)
             case _:
                 return ""
 
-    def _enter(self, message_id: str) -> None:
+    def _text_of(self, message_id: str) -> Grown:
         if message_id != self.message_id:
-            self.message_id, self._attempt, self._sent = message_id, "", ""
-
-    def _extend(self, text: str) -> str:
-        if self._sent.startswith(text):
-            return ""
-        if not text.startswith(self._sent):
-            raise Rewritten
-        new, self._sent = text[len(self._sent) :], text
-        return new
+            self.message_id, self._grown = message_id, Grown()
+        return self._grown

@@ -10,7 +10,8 @@ from typing import Any
 from ...types.events import AnyEvent, InferenceComplete
 from ...types.runs import Blocked, Cancelled, Failed, Usage
 from ...types.tickets import Ticket
-from ..follow import AnswerText, Rewritten, Settled
+from ..follow import AnswerText, Settled
+from ..growth import Rewritten
 
 __all__ = ["ChatEncoder", "ChatFailed", "completion_of"]
 

@@ -15,7 +15,8 @@ from msgspec import Struct
 from ...types.events import AnyEvent, InferenceComplete, RunStart
 from ...types.runs import Blocked, Cancelled, Failed, Usage
 from ...types.tickets import Ticket
-from ..follow import AnswerText, Followed, Rewritten, Settled
+from ..follow import AnswerText, Followed, Settled
+from ..growth import Rewritten
 from .response_ids import response_id
 
 __all__ = ["APPROVE", "ASK", "Frame", "ResponseEncoder"]
