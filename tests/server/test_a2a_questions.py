@@ -16,6 +16,7 @@ from wakeful import (
     Agent,
     Delegate,
     FunctionModel,
+    Plugin,
     Runtime,
     ScriptedModel,
     ToolContext,
@@ -23,6 +24,7 @@ from wakeful import (
     tool,
 )
 from wakeful.errors import InvalidDecision, TicketClosed
+from wakeful.plugins import BeforeInference
 from wakeful.server import app
 from wakeful.types.messages import Message
 
@@ -132,6 +134,40 @@ async def test_run_resumes_when_ticket_is_answered_at_remote() -> None:
             await runtime.resume(asked.run_id, asked.tickets[0].deny("no"))
         done = await runtime.runs.result(asked.run_id)
         assert (done.status, done.text) == ("done", "refunded 7")
+
+
+class Mask(Plugin):
+    """Masks texts as docs/state-and-plugins.md does for single messages."""
+
+    async def before_inference(self, ctx: BeforeInference) -> None:
+        ctx.plan.replace_messages([m.with_text(m.text.replace("sk-1", "[masked]")) for m in ctx.messages])
+
+
+async def test_hooks_mask_value_and_reason_of_answers() -> None:
+    """A copy with another text has neither the value nor the reason that the text repeats."""
+    served = shop(call("ask_twice"), call("refund", order="7"))
+    far: Any = app(served)
+    heard: list[bytes] = []
+
+    async def spied(scope: Any, receive: Any, send: Any) -> None:
+        async def listen() -> Any:
+            message = await receive()
+            heard.append(message.get("body", b""))
+            return message
+
+        await far(scope, listen, send)
+
+    async with serve_app(spied) as url:
+        agent = Agent.remote("shop", a2a=url, allow_private=True, timeout=60)
+        async with Runtime([agent], plugins=[Mask()]) as runtime:
+            asked = await runtime.run("shop", "Go", thread="t")
+            tickets = by_tool(asked.tickets)
+            await runtime.tickets.answer(tickets["refund"].id, tickets["refund"].deny("it has sk-1"))
+            again = await runtime.tickets.answer(tickets["ask_twice"].id, "first sk-1")
+            (last,) = again.tickets
+            done = await runtime.tickets.answer(last.id, last.result("second", reason="not sk-1"))
+    assert done.text == "first [masked] and second; refund was denied. It did not run."
+    assert b"sk-1" not in b"".join(heard)
 
 
 # -- several tickets -----------------------------------------------------------------------------------------

@@ -196,6 +196,7 @@ FREE = {
     "raw",
     "result",
     "schema",
+    "scopes",
     "seed",
     "state",
     "tools",

@@ -61,8 +61,8 @@ def _strategy(info: Any) -> st.SearchStrategy[Any]:
             return st.tuples(*[_strategy(item) for item in items])
         case shapes.ListType(item_type=item):
             return st.lists(_strategy(item), max_size=3)
-        case shapes.DictType(value_type=value):
-            return st.dictionaries(texts, _strategy(value), max_size=3)
+        case shapes.DictType(key_type=key, value_type=value):
+            return st.dictionaries(_strategy(key), _strategy(value), max_size=3)
         case shapes.StructType():
             return _struct(info.cls)
         case _:

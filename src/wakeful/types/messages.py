@@ -99,11 +99,12 @@ class Message(Data, omit_defaults=True):
     def with_text(self, text: str) -> Message:
         """A copy with another text in place of the text parts; in a tool message in place of the result's.
 
-        Other parts stay, except citations, which are spans of the old text, and a result's `data`.
+        Other parts stay, except citations, which are spans of the old text, and a result's `data`. So does the
+        `reason` of an answer to a backend's question, if the text has it.
         """
         text = require_text(text, "the text of a message")
         if text == self.text:
-            return self
+            return self if self.reply is None else self._with_reply(self.reply)
         old = self.content if self.role != "tool" or self.reply is None else self.reply.content
         parts: list[Content] = [part for part in old if type(part) is not Text and type(part) is not Citation]
         # A new text stands after the reasoning and before the calls.
@@ -114,11 +115,22 @@ class Message(Data, omit_defaults=True):
         return self.with_parts(parts)
 
     def with_parts(self, parts: Sequence[str | Content]) -> Message:
-        """A copy with these parts; in a tool message they are the result's, without its `data`."""
+        """A copy with these parts; in a tool message they are the result's, without its `data`.
+
+        The `reason` of an answer to a backend's question stays if the text of the parts has it.
+        """
         content = _parts_of(parts, "the content of a message")
         if self.role == "tool" and (reply := self.reply) is not None:
-            content = (replace(reply, content=content, data=UNSET),)
+            return self._with_reply(replace(reply, content=content, data=UNSET))
         return replace(self, content=content)
+
+    def _with_reply(self, reply: ToolReply) -> Message:
+        """A copy with this result, and without a reason that its text doesn't have."""
+        reason = reply.metadata.get("reason")
+        if reason and str(reason) not in text_of(reply.content):
+            metadata = {name: value for name, value in reply.metadata.items() if name != "reason"}
+            reply = replace(reply, metadata=metadata)
+        return self if reply is self.reply else replace(self, content=(reply,))
 
 
 def newest_turn(messages: Sequence[Message]) -> int | None:

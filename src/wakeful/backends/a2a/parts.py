@@ -9,7 +9,19 @@ import msgspec
 from msgspec import UNSET
 
 from ...agents import QUESTIONS
-from ...types.content import Artifact, Audio, Base64, Content, Document, Image, Text, ToolReply, Url, Video
+from ...types.content import (
+    Artifact,
+    Audio,
+    Base64,
+    Content,
+    Document,
+    Image,
+    Text,
+    ToolReply,
+    Url,
+    Video,
+    text_of,
+)
 from ...types.messages import Message
 from .objects import RemoteArtifact, RemotePart
 
@@ -52,19 +64,21 @@ def _is_unanswered(reply: ToolReply) -> bool:
 
 def _decision(reply: ToolReply) -> dict[str, Any]:
     """The decision on a ticket, in the format of a wakeful server."""
-    metadata, value = reply.metadata, _value(reply)
+    metadata = reply.metadata
     found: dict[str, Any] = {"ticketId": metadata["question"]}
     if metadata.get("verdict") == "deny":
         found["verdict"] = "deny"
-    elif metadata.get("mode") is not None:
-        found["mode"] = metadata["mode"]
-    if value is not None:
-        found["value"] = value
+    else:
+        if metadata.get("mode") is not None:
+            found["mode"] = metadata["mode"]
+        if (value := _value(reply)) is not None:
+            found["value"] = value
     return found | ({"reason": metadata["reason"]} if metadata.get("reason") else {})
 
 
 def _value(reply: ToolReply) -> Any:
-    return None if reply.data is UNSET else msgspec.json.decode(reply.data)
+    """The value of an answer; the text that a hook put in its place."""
+    return text_of(reply.content) if reply.data is UNSET else msgspec.json.decode(reply.data)
 
 
 def _reply_parts(reply: ToolReply) -> Iterator[RemotePart]:
