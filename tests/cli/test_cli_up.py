@@ -236,11 +236,9 @@ async def test_second_ctrl_c_stops_cluster_at_once(up: Callable[..., Cluster], f
     await asyncio.wait([working])
     cluster.process.send_signal(signal.SIGINT)
     cluster.says("draining")
-    begin = time.monotonic()
     cluster.process.send_signal(signal.SIGINT)
-    cluster.process.wait(timeout=PATIENCE)
+    cluster.process.wait(timeout=PATIENCE)  # Far less than its grace.
     (folder / "hold").unlink()
-    assert time.monotonic() - begin < 30
     assert alive(parts) == set()
 
 

@@ -94,11 +94,9 @@ async def test_command_reaches_owner_only_and_is_acknowledged(bus: Bus) -> None:
         assert other.commands == []
 
 
-async def test_command_to_absent_member_fails_at_once(bus: Bus) -> None:
-    async with processes(bus, {}) as (sender,):
-        began = time.monotonic()
+async def test_command_to_absent_member_fails(bus: Bus) -> None:
+    async with asyncio.timeout(120), processes(bus, {}) as (sender,):
         assert not await sender.link.notify_owner("nobody", "default", "t1")
-        assert time.monotonic() - began < 8
 
 
 @pytest.mark.usefixtures("time_to_answer")
@@ -193,17 +191,22 @@ async def test_slow_reader_delays_nobody(bus: Bus) -> None:
         await eventually(lambda: ("default", "t1") in owner.interest)
         handle = reader.on_updates
 
+        is_publishing, reads = True, 0
+
         def slowly(tenant: str, thread_id: str, updates: list[Update]) -> None:
-            time.sleep(0.2)  # As a process does whose event loop is busy.
+            nonlocal reads
+            assert not is_publishing, "publishing waits for its readers"
+            reads += 1
+            time.sleep(0.02)  # As a process does whose event loop is busy.
             handle(tenant, thread_id, updates)
 
         reader.on_updates = slowly  # type: ignore[method-assign]
-        began = time.monotonic()
         for number in range(20_000):
             owner.link.publish("default", "t1", [LiveUpdate(delta(number, "x"))])
-        assert time.monotonic() - began < 10
+        is_publishing = False
         owner.link.publish("default", "t1", [LogAdvanced("t1", 0, 9)])
         await eventually(lambda: LogAdvanced("t1", 0, 9) in reader.updates)
+        assert reads < 1_000, "the reader was given every delta by itself"
 
 
 # -- names and lifetimes -------------------------------------------------------------------------------------

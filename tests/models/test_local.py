@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -147,9 +146,7 @@ async def test_local_model_stops_when_the_stream_is_closed() -> None:
         async for chunk in stream:
             if isinstance(chunk, TextChunk):
                 break
-        began = time.monotonic()
         await stream.aclose()  # pyright: ignore[reportAttributeAccessIssue]
-        assert time.monotonic() - began < 1
         # The model serves one request at a time: this answer comes only if the first one stopped.
         chunks = await asyncio.wait_for(said(model, request("Hi", settings=ModelSettings(max_tokens=1))), 120)
         assert any(isinstance(c, UsageChunk) for c in chunks)

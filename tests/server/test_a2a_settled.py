@@ -139,7 +139,7 @@ async def test_answer_is_not_taken_when_remote_is_unreachable(known: bool, tmp_p
     shop.store = tmp_path / "remote.db"
 
     def root() -> Runtime:
-        far = Agent.remote("shop", a2a=shop.url, allow_private=True, timeout=1.5, connect_timeout=1)
+        far = Agent.remote("shop", a2a=shop.url, allow_private=True, timeout=4, connect_timeout=1)
         return Runtime([far], store=tmp_path / "root.db")
 
     async with shop.served() as shop.remote, serve(shop.remote) as shop.url:

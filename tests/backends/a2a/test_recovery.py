@@ -159,7 +159,7 @@ async def test_unreachable_remote_is_waited_for_with_answer() -> None:
 async def test_unreachable_remote_is_tried_for_connect_timeout(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.backends.a2a.session.FIRST_PAUSE", 0.001)
     with serving(answers, wrap=Down(wish=None, **{path: 12})) as remote:
-        assert (await thread(remote.url, connect_timeout=10).ask("Paris")).text == "Sunny in Paris."
+        assert (await thread(remote.url, connect_timeout=120).ask("Paris")).text == "Sunny in Paris."
     assert len(remote.messages) == 1
 
 
