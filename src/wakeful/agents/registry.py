@@ -14,7 +14,6 @@ from ..context import ReadResult, SummaryKey, window_problems
 from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulError
 from ..models import Model, ModelFacts, ModelRegistry, Pool, RateLimit, VendorFactory
 from ..plugins import (
-    PHASES,
     ActionQueue,
     Catalog,
     HeldKey,
@@ -44,7 +43,7 @@ from .backend import (
 from .checks import deps_needs, policy_problems, tool_hint
 from .handoff import HandoffTool
 from .input import input_shape
-from .resolved import Hook, ResolvedAgent, resolve_bare
+from .resolved import ResolvedAgent, hooks_of, resolve_bare
 
 __all__ = ["Registry"]
 
@@ -252,7 +251,7 @@ class Registry:
         where, before = f"agent {agent.id!r}", len(self._problems)
         plugins = [*shared, *[p for p in self._own[agent.id] if all(p is not s for s in shared)]]
         configs = self._configs_of(agent, plugins, where)
-        hooks = self._hooks_of(plugins, configs)
+        hooks = hooks_of(plugins, configs)
         if agent.id not in self._backends:
             tools = self._tools_of(agent, plugins, where)
             self._check_model(agent, where)
@@ -379,16 +378,6 @@ class Registry:
                     f"{where}: a plugin can't be named {plugin.label!r}, which is reserved; give it another `name`"
                 )
         return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
-
-    def _hooks_of(self, plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:
-        return {
-            phase: tuple(
-                Hook(plugin.label, getattr(plugin, phase), configs[plugin.label], plugin.concurrent)
-                for plugin in plugins
-                if getattr(type(plugin), phase) is not getattr(Plugin, phase)
-            )
-            for phase in (*PHASES, "activate", "deactivate")
-        }
 
     def _config(self, agent: Agent, plugin: Plugin, where: str) -> Any:
         if plugin.config is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import AgentNotFound, ExecutionFailed, UnknownAgent
-from ..plugins import PHASES
+from ..plugins import PHASES, Plugin
 from ..tools import Shape, Tool
 from ..types.base import Data
 from ..types.ids import digest_of
@@ -21,7 +21,7 @@ from .backend import Backend
 from .input import input_shape
 from .instructions import describe_parts, instruction_parts, join_instructions
 
-__all__ = ["Hook", "ResolvedAgent", "digest_value", "resolve_bare", "resolve_child"]
+__all__ = ["Hook", "ResolvedAgent", "digest_value", "hooks_of", "resolve_bare", "resolve_child"]
 
 
 def digest_value(value: Any) -> str:
@@ -36,6 +36,18 @@ class Hook(Data):
     function: Callable[[Any], Awaitable[Any]]
     config: Any
     is_concurrent: bool = False
+
+
+def hooks_of(plugins: Sequence[Plugin], configs: Mapping[str, Any]) -> dict[str, tuple[Hook, ...]]:
+    """The hooks of plugins by phase, each with its section of the config."""
+    return {
+        phase: tuple(
+            Hook(plugin.label, getattr(plugin, phase), configs[plugin.label], plugin.concurrent)
+            for plugin in plugins
+            if getattr(type(plugin), phase) is not getattr(Plugin, phase)
+        )
+        for phase in (*PHASES, "activate", "deactivate")
+    }
 
 
 class ResolvedAgent:

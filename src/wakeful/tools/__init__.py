@@ -3,14 +3,14 @@
 from .call import CallContext as CallContext
 from .context import ToolContext as ToolContext
 from .definition import ClientTool as ClientTool
-from .definition import FunctionTool as FunctionTool
 from .definition import Tool as Tool
-from .definition import tool as tool
 from .definition import valid_name as valid_name
 from .deps import Dependencies as Dependencies
 from .deps import declared_deps as declared_deps
 from .deps import deps_problem as deps_problem
 from .deps import require_deps as require_deps
+from .functions import FunctionTool as FunctionTool
+from .functions import tool as tool
 from .mail import Mail as Mail
 from .mail import check_text as check_text
 from .mcp_approval import McpApproval as McpApproval
