@@ -16,7 +16,7 @@ from wakeful.models import Chunk, StopChunk, TextChunk
 from wakeful.server import app
 from wakeful.types.ids import new_id
 
-__all__ = ["SHOW", "Halves", "Served", "bot", "outcomes", "pays", "serve_bot"]
+__all__ = ["SHOW", "Halves", "Served", "bot", "outcomes", "pays", "serve_bot", "watched"]
 
 # The schema of a tool that the client has.
 SHOW: Any = {"type": "object", "properties": {"page": {"type": "string"}}}
@@ -71,6 +71,12 @@ def bot(script: Any, *, below: Sequence[Any] = (), **options: Any) -> Runtime:
 def pays(*orders: str) -> Any:
     """A model's answer that pays for orders."""
     return [call("pay", order=order) for order in orders]
+
+
+async def watched(runtime: Runtime, thread: str, *, until: bool = True) -> None:
+    """Wait until somebody reads the live events of a thread, or nobody does."""
+    while bool(runtime._scope.bus.readers_of((thread,))) is not until:
+        await asyncio.sleep(0.001)
 
 
 async def outcomes(runtime: Runtime) -> list[str | None]:

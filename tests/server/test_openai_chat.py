@@ -217,5 +217,5 @@ async def test_protocol_that_is_not_served_has_no_paths() -> None:
     async with serve_openai(runtime, protocols=["a2a"]) as client:
         with pytest.raises(openai.NotFoundError):
             await client.models.list()
-    with pytest.raises(ConfigurationError, match="no protocol 'soap'; there are a2a, agui, openai"):
+    with pytest.raises(ConfigurationError, match="no protocol 'soap'; there are a2a, agui, aisdk, openai"):
         app(runtime, protocols=["soap"])

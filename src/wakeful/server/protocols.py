@@ -15,7 +15,7 @@ from ..errors import ConfigurationError
 
 __all__ = ["PROTOCOLS", "ErrorShapes", "load_protocols"]
 
-PROTOCOLS = ("a2a", "agui", "openai")
+PROTOCOLS = ("a2a", "agui", "aisdk", "openai")
 """The names of the protocols. Each is a package beside this module with `routes(serving)` and
 `public_paths(serving)`. One that checks its callers itself has a `PREFIX`, below which are all its paths, and
 `error_body(problem)`, the body of an error there."""
