@@ -33,7 +33,9 @@ PUBLIC = {
     "wakeful.client": "Client RunHandle Unreachable",
     "wakeful.context": "Compaction WindowPolicy count_tokens",
     "wakeful.delegation": "task_tools",
-    "wakeful.extensions.permissions": "GrantPolicy Permissions Policy Rule Taint load_policy",
+    "wakeful.extensions.permissions": """
+        GrantPolicy Permissions Policy Preview PreviewChange Rule RunGrants Taint load_policy preview_policy
+    """,
     "wakeful.identity": """
         AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES
         Resource SCOPES Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key

@@ -114,3 +114,15 @@ def test_example_is_short_enough_to_copy(name) -> None:
 def test_caching_measures_ten_turns() -> None:
     shown = run("caching")
     in_order(shown, "turn  1", "0% from the cache", "turn  2", "100% from the cache", "turn 10", "in all: 90%")
+
+
+def test_permissions_refuse_ask_and_remember() -> None:
+    in_order(
+        run("permissions"),
+        "May archive run?\nThe conversation has untrusted text, from read_mail.\n",
+        'archive(folder = "2026")',
+        "archive allow by managed allow *",
+        "archive ask by managed ask effect:once when tainted",
+        'archive allow by grant archive(folder = "2026")',
+        "delete deny by managed deny hint:destructive when tainted",
+    )

@@ -1,4 +1,4 @@
-"""Bodies, queries and replies of schedules, tasks, workers, usage, keys and the audit."""
+"""Bodies, queries and replies of schedules, grants, tasks, workers, usage, keys and the audit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..stores import UsageKey
 from ..tasks.schedule import Missed
 from ..types.records import KeyKind
 from ..types.runs import TaskStatus, TaskWake
+from ..types.tickets import GrantScope
 from .numbers import Seconds, Time
 from .pages import PageQuery
 from .runs import InputBody
@@ -21,6 +22,7 @@ __all__ = [
     "KeyView",
     "ListAudit",
     "ListDispatches",
+    "ListGrants",
     "ListTasks",
     "Me",
     "PutSchedule",
@@ -69,6 +71,13 @@ class TimesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How many of a schedule's next times, at most 100."""
 
     count: Annotated[int, Meta(ge=1, le=100)] = 5
+
+
+class ListGrants(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grants, newest first: those for one run, thread, agent or user, by the `scope` and its id."""
+
+    scope: GrantScope | None = None
+    scope_id: str | None = None
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,7 +10,7 @@ from ..stores import OutcomeKind
 from ..types.content import Audio, Document, Image, Text, Video
 from ..types.requests import ModelSettings
 from ..types.runs import PRIORITY, RunStatus, WaitReason
-from ..types.tickets import Decision, ResumeMode, Verdict
+from ..types.tickets import Decision, Remember, ResumeMode, Verdict
 from .numbers import Priority, Seconds, Time
 from .pages import check_limit
 
@@ -121,7 +121,7 @@ class DecisionBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     A `value` alone answers in the ticket's default mode; a `verdict` approves or denies. `seen` is the digest of
     the ticket that its author saw: the answer is refused if the ticket changed since. `replace` replaces an answer
-    that no run has taken yet.
+    that no run has taken yet. `remember` makes a grant of an approval, as the ticket's `offer` admits.
     """
 
     ticket_id: str = ""
@@ -131,6 +131,7 @@ class DecisionBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     reason: str = ""
     seen: str | None = None
     replace: bool = False
+    remember: Remember | None = None
 
     def decision(self, ticket_id: str) -> Decision:
         """The decision about a ticket."""
@@ -138,7 +139,13 @@ class DecisionBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         mode = "proceed" if self.verdict == "approve" and self.mode is None and not has_value else self.mode
         value = self.value if has_value else None
         return Decision(
-            ticket_id, self.verdict or "approve", mode=mode, value=value, reason=self.reason, seen=self.seen
+            ticket_id,
+            self.verdict or "approve",
+            mode=mode,
+            value=value,
+            reason=self.reason,
+            seen=self.seen,
+            remember=self.remember,
         )
 
 

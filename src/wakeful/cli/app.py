@@ -19,9 +19,11 @@ from .agents import agents_app
 from .assistant import PLAIN, runtime_for
 from .chat import Chat, choose_agent
 from .exit_codes import ExitCode, exit_code, reported
+from .grants import grants_app
 from .keys import audit, keys_app
 from .mail import mail_app
 from .models import models_app
+from .policy import policy_app
 from .prompts import ask_terminal
 from .render import Renderer
 from .runs import runs_app
@@ -51,6 +53,8 @@ for noun in (
     runs_app,
     threads_app,
     tickets_app,
+    grants_app,
+    policy_app,
     tasks_app,
     mail_app,
     schedules_app,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ..errors import UsageError
 from ..runtime import TenantRuntime
+from ..types.records import Grant
 
-__all__ = ["find_message", "find_run", "find_thread", "find_ticket"]
+__all__ = ["find_grant", "find_message", "find_run", "find_thread", "find_ticket"]
 
 # Threads have ids of any form, so all of them are read, up to this number.
 MAX_THREADS = 10_000
@@ -30,6 +31,14 @@ async def find_ticket(runtime: TenantRuntime, given: str) -> str:
         return given
     found = await runtime.tickets.list(after=given, limit=2)
     return _only(given, [ticket.id for ticket in found], "ticket")
+
+
+async def find_grant(runtime: TenantRuntime, given: str) -> str:
+    """The id of a grant by a prefix of it. An unknown id is returned as it is."""
+    if not given:
+        return given
+    found = await runtime.store.records(Grant, prefix=given, limit=2)
+    return given if any(grant.id == given for grant in found) else _only(given, [g.id for g in found], "grant")
 
 
 async def find_message(runtime: TenantRuntime, given: str) -> str:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from ..errors import UsageError
 from ..identity import ROLES, create_key, revoke_key
 from ..runtime import TenantRuntime
 from ..types.ids import now_ms
 from ..types.records import ApiKey, AuditEntry
 from .locations import Json, Place, Tenant, ask, show
 from .tables import print_list
-from .text import time_text
+from .text import parse_seconds, time_text
 
 __all__ = ["audit", "keys_app"]
 
 keys_app = typer.Typer(name="keys", help="Create, list and revoke API keys.", no_args_is_help=True)
 
 KEYS = 1000
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key's id.", show_default=False)]
 
@@ -58,7 +54,7 @@ def create(
             scopes=scope or ["user"],
             groups=group or (),
             agents=agent,
-            expires_at=None if expires is None else now_ms() + _milliseconds(expires),
+            expires_at=None if expires is None else now_ms() + parse_seconds(expires) * 1000,
         )
 
     key, text = ask(place, tenant, make)
@@ -114,13 +110,6 @@ def audit(
         for entry in found
     ]
     print_list(json, found, ("TIME", "PRINCIPAL", "AUTH", "ACTION", "OUTCOME", "RESOURCE"), rows, "no entries")
-
-
-def _milliseconds(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,6})([mhd])", text.strip())
-    if found is None:
-        raise UsageError(f"{text!r:.80} is no time from now on; write 90d, 12h or 30m")
-    return round(timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds() * 1000)
 
 
 def _scopes(key: ApiKey) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 
+from ..errors import UsageError
 from ..types.content import ToolReply, text_of
 
-__all__ = ["arguments_text", "call_text", "one_line", "plain", "reply_text", "time_text"]
+__all__ = ["arguments_text", "call_text", "one_line", "parse_seconds", "plain", "reply_text", "time_text"]
 
 MAX_LINE = 160
 
@@ -20,6 +21,7 @@ _SECRET = re.compile(
     r"(^|[_-])(password|passwd|passphrase|secret|token|api_?key|private_?key|authorization|credentials?)$", re.I
 )
 _HIDDEN = "•••"
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def plain(text: str) -> str:
@@ -36,6 +38,14 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
 def time_text(at: int) -> str:
     """A time in milliseconds as UTC text."""
     return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def parse_seconds(text: str) -> int:
+    """The seconds of a time from now on, such as `90d`, `12h` or `30m`."""
+    found = re.fullmatch(r"(\d{1,6})([mhd])", text.strip())
+    if found is None:
+        raise UsageError(f"{text!r:.80} is no time from now on; write 90d, 12h or 30m")
+    return round(timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds())
 
 
 def call_text(name: str, arguments: dict[str, Any]) -> str:

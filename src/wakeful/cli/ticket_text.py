@@ -38,6 +38,9 @@ def page(ticket: Ticket, decisions: list[Decision], left: LeftAnswer | None) -> 
     ]
     if ticket.schema is not None:
         lines.append(f"  the answer fits {encode(ticket.schema).decode()}")
+    if (offer := ticket.offer) is not None:
+        lines.append(f"  its approval may be remembered for the {', '.join(offer.scopes)}:")
+        lines += [f"    {one_line(pattern)}" for pattern in offer.patterns]
     if ticket.assignee is not None:
         lines.append(f"  assigned to {ticket.assignee}")
     if ticket.groups:

@@ -14,13 +14,14 @@ from ..errors import UsageError
 from ..runtime import TenantRuntime
 from ..types.codec import encode
 from ..types.runs import Waiting
-from ..types.tickets import Decision, Ticket
+from ..types.tickets import Decision, Remember, Ticket
 from .exit_codes import exit_code, reported
 from .ids import find_run, find_ticket
 from .locations import Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
 from .prompts import decider, read_value, votes_text, ways
 from .render import Renderer
 from .tables import print_list, shorten_ids
+from .text import parse_seconds
 from .ticket_text import cells, left_fields, page
 from .waits import explain_idle
 
@@ -48,6 +49,15 @@ Who = Annotated[
 Seen = Annotated[
     str | None, typer.Option("--seen", metavar="DIGEST", help="Refuse if the ticket isn't the one of this digest.")
 ]
+
+
+class Scope(StrEnum):
+    """Whom a grant is for."""
+
+    run = "run"
+    thread = "thread"
+    user = "user"
+    agent = "agent"
 
 
 class Status(StrEnum):
@@ -118,6 +128,16 @@ def approve(
     place: Place,
     ticket_id: TicketId,
     reason: Reason = "",
+    remember: Annotated[
+        Scope | None,
+        typer.Option(help="Grant later calls, too: of the run, the thread, the user or the agent."),
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option(metavar="PATTERN", help="The pattern of the grant, one that the ticket offers.")
+    ] = "",
+    lasts: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="How long the grant lasts: 30d, 12h, 30m.")
+    ] = None,
     who: Who = None,
     seen: Seen = None,
     instead: Instead = False,
@@ -125,7 +145,19 @@ def approve(
     json: Json = False,
 ) -> None:
     """Approve the call; a call of unknown outcome runs again."""
-    _answer(place, ticket_id, lambda ticket: ticket.approve(), reason, who, seen, tenant, json, instead)
+    with reported(Renderer()):
+        kept = _remember(remember, pattern, lasts)
+    _answer(
+        place,
+        ticket_id,
+        lambda ticket: ticket.approve(remember=kept),
+        reason,
+        who,
+        seen,
+        tenant,
+        json,
+        instead,
+    )
 
 
 @tickets_app.command()
@@ -316,6 +348,14 @@ def _answer(
         for ticket in done.tickets:
             renderer.ticket(ticket)
     raise typer.Exit(exit_code(done))
+
+
+def _remember(scope: Scope | None, pattern: str, lasts: str | None) -> Remember | None:
+    if scope is not None:
+        return Remember(scope.value, pattern, None if lasts is None else parse_seconds(lasts))
+    if pattern or lasts is not None:
+        raise UsageError("--pattern and --for are about a grant: add --remember run, thread, user or agent")
+    return None
 
 
 def _check_verb(ticket: Ticket, decision: Decision) -> None:

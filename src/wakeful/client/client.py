@@ -29,6 +29,7 @@ from ..types.requests import ModelSettings
 from ..types.runs import PRIORITY
 from ..types.tickets import Decision
 from .events import resumed
+from .grants import Grants
 from .http import Http, path_of
 from .nouns import Agents, Mail, Runs, Tasks, Threads, checked, ms
 from .operators import Schedules, Workers
@@ -56,6 +57,7 @@ class Client:
         self.runs = Runs(self._http, self._settled)
         self.threads = Threads(self._http)
         self.tickets = Tickets(self._http, self._settled)
+        self.grants = Grants(self._http)
         self.tasks = Tasks(self._http)
         self.mail = Mail(self._http)
         self.schedules = Schedules(self._http)

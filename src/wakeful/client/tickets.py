@@ -135,6 +135,7 @@ class Tickets(Noun):
             value=given.value,
             reason=reason or given.reason,
             seen=given.seen,
+            remember=given.remember,
             replace=replace,
             wait=MAX_WAIT,
         )
@@ -174,6 +175,7 @@ def decision_body(decision: Decision) -> DecisionBody:
         value=decision.value,
         reason=decision.reason,
         seen=decision.seen,
+        remember=decision.remember,
     )
 
 

@@ -52,11 +52,18 @@ class Verdict(Data):
 
 
 class LiveGrant(Data):
-    """A grant that counts for the run: it lifts the rule `lifts` for the calls of its pattern."""
+    """A grant that counts for the run: it lifts the rule `lifts` for the calls of its pattern.
+
+    Without `lifts` it is the run's own, and lifts any rule that isn't `always`.
+    """
 
     id: str
     pattern: str
-    lifts: str
+    lifts: str = ""
+
+    def lifts_rule(self, rule: str) -> bool:
+        """Whether it lifts a rule, by the rule's text."""
+        return self.lifts in ("", rule)
 
 
 class CompiledPolicy:
@@ -143,13 +150,15 @@ def lift(verdict: Verdict, call: CallFacts, grants: Iterable[LiveGrant]) -> Verd
     used: LiveGrant | None = None
     covering = [grant for grant in grants if _covers(grant.pattern, call)]
     for rule in verdict.asks:
-        found = None if rule.rule.always else next((g for g in covering if g.lifts == rule.text), None)
+        found = None if rule.rule.always else next((g for g in covering if g.lifts_rule(rule.text)), None)
         if found is None:
             return Verdict("ask", rule.text, rule.layer, rule.rule.reason, (rule,))
         used = used or found
     if not verdict.asks:
-        used = next((grant for grant in covering if grant.lifts == verdict.rule), None)
-    return verdict if used is None else Verdict("allow", used.pattern, "grant", grant_id=used.id)
+        used = next((grant for grant in covering if grant.lifts_rule(verdict.rule)), None)
+    if used is None:
+        return verdict
+    return Verdict("allow", used.pattern, "grant" if used.id else "run", grant_id=used.id or None)
 
 
 _admitting: dict[str, tuple[Any, Matcher | None] | None] = {}

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from ...tools import Tool
 from .evaluation import CompiledPolicy
+from .facts import facts_of
 from .matches import ToolFacts, selects
 from .patterns import Condition, Step, write_path
 from .policy import CompiledRule
 
-__all__ = ["facts_of", "lint"]
+__all__ = ["lint"]
 
 # How deep references in a schema are followed.
 MAX_REFERENCES = 20
@@ -26,11 +27,6 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
     str: ("string",),
     type(None): ("null",),
 }
-
-
-def facts_of(tool: Tool) -> ToolFacts:
-    """The facts about a tool that rules refer to."""
-    return ToolFacts(tool.spec.name, tool.effect, frozenset(tool.hints))
 
 
 def lint(policy: CompiledPolicy, tools: Mapping[str, Tool], layer: str) -> Iterator[str]:

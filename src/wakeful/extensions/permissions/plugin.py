@@ -14,10 +14,9 @@ from ...errors import ConfigurationError
 from ...errors.arguments import Checked, checked
 from ...plugins import AfterTool, BeforeInference, Block, GateAnswer, GateTool, Plugin
 from ...state import AnyKey
-from ...tools import ClientTool, Tool
+from ...tools import Tool
 from ...types.base import Data
 from ...types.calls import Ruling
-from ...types.runs import Principal
 from ...types.tickets import GrantOffer, GrantScope, is_assignee
 from .evaluation import (
     DEFAULT_RULE,
@@ -29,11 +28,12 @@ from .evaluation import (
     evaluate,
     lift,
 )
-from .lint import facts_of, lint
+from .facts import asks_itself, facts_of, run_values, trusted_agents
+from .lint import lint
 from .matches import Facts, ToolFacts
 from .policy import Policy, Rule, load_policy, policy_problems
+from .state import RunGrants, Taint
 from .suggestions import suggest
-from .taint import Taint
 
 __all__ = ["GrantPolicy", "Permissions"]
 
@@ -107,7 +107,7 @@ class Permissions(Plugin):
     """
 
     name: ClassVar[str] = "permissions"
-    keys: ClassVar[Sequence[AnyKey]] = (Taint,)
+    keys: ClassVar[Sequence[AnyKey]] = (Taint, RunGrants)
     config: ClassVar[type[Any] | None] = Policy
 
     @checked
@@ -156,7 +156,7 @@ class Permissions(Plugin):
         if found:
             return found
         self._tools = {**self._tools, **agents}
-        self._trusted = _trusted_agents(self._tools)
+        self._trusted = trusted_agents(self._tools)
         if self._strict:
             return list(self._lint(agents, configs))
         for problem in self._lint(agents, configs):
@@ -197,7 +197,7 @@ class Permissions(Plugin):
         verdict, proposed = evaluate(policy, call), None if shadow is None else evaluate(shadow, call)
         is_lifted = _may_lift(verdict) and not self._is_approved(ctx, verdict)
         if is_lifted or (proposed is not None and _may_lift(proposed)):
-            grants = [LiveGrant(row.id, row.pattern, row.rule) for row in await ctx.grants()]
+            grants = await _live_grants(ctx)
             verdict = lift(verdict, call, grants) if is_lifted else verdict
             proposed = None if proposed is None else lift(proposed, call, grants)
         difference = _difference(ctx, verdict, proposed)
@@ -262,50 +262,15 @@ class Permissions(Plugin):
 # -- facts ---------------------------------------------------------------------------------------------------
 
 
-def _trusted_agents(agents: Mapping[str, Mapping[str, Tool]]) -> frozenset[str]:
-    """The agents that read no untrusted text, neither by their own tools nor by their delegates."""
-    trusted = {name for name, tools in agents.items() if not any(tool.untrusted for tool in tools.values())}
-    while True:
-        kept = {
-            name
-            for name in trusted
-            if all(getattr(t, "agent_id", "") in trusted for t in agents[name].values() if t.is_delegation)
-        }
-        if kept == trusted:
-            return frozenset(kept)
-        trusted = kept
+async def _live_grants(ctx: GateTool) -> list[LiveGrant]:
+    """The remembered grants and the run's own."""
+    remembered = [LiveGrant(row.id, row.pattern, row.rule) for row in await ctx.grants()]
+    return remembered + [LiveGrant("", pattern) for pattern in ctx.state[RunGrants]]
 
 
 def _call_facts(ctx: GateTool, *, is_tainted: bool) -> CallFacts:
-    run = ctx.run
-    values = {
-        "agent": run.agent_id,
-        "depth": run.depth,
-        "origin": run.origin,
-        "principal": None if ctx.principal is None else principal_facts(ctx.principal),
-    }
-    asks_itself = isinstance(ctx.tool, ClientTool)
-    if not asks_itself and ctx.tool.approval:
-        asks_itself = _asks_itself(ctx)
-    return CallFacts(facts_of(ctx.tool), _arguments(ctx), Facts(values, is_tainted), asks_itself)
-
-
-def principal_facts(principal: Principal) -> dict[str, Any]:
-    """A principal as the data that conditions refer to."""
-    return {
-        "id": principal.id,
-        "kind": principal.kind,
-        "claims": principal.claims,
-        "groups": list(principal.groups),
-        "roles": list(principal.roles),
-    }
-
-
-def _asks_itself(ctx: GateTool) -> bool:
-    try:
-        return ctx.tool.approval_for(ctx.arguments) is not None
-    except Exception:
-        return False  # The loop asks the rule again, and reports its error.
+    facts = Facts(run_values(ctx.run, ctx.principal), is_tainted)
+    return CallFacts(facts_of(ctx.tool), _arguments(ctx), facts, asks_itself(ctx.tool, ctx.arguments))
 
 
 def _arguments(ctx: GateTool) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from ...errors import ToolError
-from ...tools import ClientTool, Tool
+from ...tools import Tool
 from ...types.runs import Principal
 from .evaluation import CallFacts, Verdict
-from .lint import facts_of
+from .facts import asks_itself, facts_of, principal_values
 from .matches import Facts
-from .plugin import Permissions, principal_facts
+from .plugin import Permissions
 from .policy import Policy
 
 __all__ = ["preview_call"]
@@ -33,14 +33,13 @@ def preview_call(
         "agent": agent,
         "depth": 0,
         "origin": "user",
-        "principal": None if principal is None else principal_facts(principal),
+        "principal": None if principal is None else principal_values(principal),
     }
-    asks_itself = isinstance(tool, ClientTool)
-    seen = arguments
+    asks, seen = asks_itself(tool, arguments), arguments
     try:
         bound = tool.bind(arguments)
         seen = tool.arguments_seen(bound)
-        asks_itself = asks_itself or (bool(tool.approval) and tool.approval_for(bound) is not None)
+        asks = asks_itself(tool, bound)
     except (ToolError, TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         pass  # A call with such arguments gives the model an error.
-    return plugin.preview(CallFacts(facts_of(tool), seen, Facts(values, tainted), asks_itself), section)
+    return plugin.preview(CallFacts(facts_of(tool), seen, Facts(values, tainted), asks), section)

@@ -15,6 +15,7 @@ from ...errors import (
     NotAllowed,
     RuntimeClosed,
     UnknownAgent,
+    UnknownGrant,
     UnknownRun,
     UnknownTask,
     UnknownThread,
@@ -39,6 +40,7 @@ _UNKNOWN: dict[str, type[WakefulError]] = {
     "run": UnknownRun,
     "thread": UnknownThread,
     "ticket": UnknownTicket,
+    "grant": UnknownGrant,
     "task": UnknownTask,
 }
 
@@ -158,7 +160,7 @@ class Call:
         """Read a resource; one that doesn't exist and one that the caller may not read give equal errors."""
         try:
             return await found()
-        except (UnknownRun, UnknownThread, UnknownTicket, UnknownTask) as error:
+        except (UnknownRun, UnknownThread, UnknownTicket, UnknownGrant, UnknownTask) as error:
             raise type(error)(f"no {kind} {an_id!r:.80} for this caller") from None
 
     def refused(self, action: str, reason: str = "") -> NotAllowed:

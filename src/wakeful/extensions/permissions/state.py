@@ -1,4 +1,4 @@
-"""Taint: the mark of a thread whose conversation has text that strangers may have written."""
+"""The state of permissions: the taint of a thread, and the grants of a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from ...state import StateKey
 
-__all__ = ["Taint"]
+__all__ = ["RunGrants", "Taint"]
 
 MAX_SOURCES = 20
+MAX_RUN_GRANTS = 200
 
 
 class Taint(StateKey[tuple[str, ...], str]):
@@ -26,3 +27,18 @@ class Taint(StateKey[tuple[str, ...], str]):
     def apply(self, value: tuple[str, ...], update: str) -> tuple[str, ...]:
         """Add a source."""
         return value if update in value or len(value) >= MAX_SOURCES else (*value, update)
+
+
+class RunGrants(StateKey[tuple[str, ...], str]):
+    """Call patterns that the run was granted by code, such as a trusted skill: they lift questions, never a deny.
+
+    The first 200 count. They end with the run, and its children don't have them.
+    """
+
+    name: ClassVar[str] = "permissions.grants"
+    merge = "commutative"
+    default: ClassVar[tuple[str, ...]] = ()
+
+    def apply(self, value: tuple[str, ...], update: str) -> tuple[str, ...]:
+        """Add a pattern."""
+        return value if update in value or len(value) >= MAX_RUN_GRANTS else (*value, update)
