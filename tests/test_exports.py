@@ -36,6 +36,7 @@ PUBLIC = {
     "wakeful.extensions.permissions": """
         GrantPolicy Permissions Policy Preview PreviewChange Rule RunGrants Taint load_policy preview_policy
     """,
+    "wakeful.extensions.tool_search": "FoundTools ToolIndex ToolSearch",
     "wakeful.identity": """
         AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES
         Resource SCOPES Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key

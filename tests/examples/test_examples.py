@@ -126,3 +126,9 @@ def test_permissions_refuse_ask_and_remember() -> None:
         'archive allow by grant archive(folder = "2026")',
         "delete deny by managed deny hint:destructive when tainted",
     )
+
+
+def test_tool_search_shows_the_tool_that_was_found() -> None:
+    shown = run("tool_search")
+    in_order(shown, "2 tools: read_order, tool_search\n", "3 tools: read_order, tool_search, create_refund\n")
+    assert shown.endswith("The lamp is refunded.\n")

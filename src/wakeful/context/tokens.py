@@ -145,6 +145,8 @@ class Gauge:
             return known[1]
         weight = 0
         for tool in tools:
+            if tool.deferred:
+                continue  # The vendor keeps it out of the prompt.
             weight += self._count(tool.name + tool.description) + _estimate_json(tool.parameters) + _PER_TOOL
         if isinstance(tools, tuple):
             if len(self._tools) >= _TOOLS_SIZE:

@@ -115,7 +115,8 @@ class Model(Protocol):
 
     Two async methods are optional. `close` releases connections; the runtime awaits it when it closes. `prepare`
     loads what the model needs; it is awaited before each request, and `RetryPolicy` doesn't count its time. A sync
-    method `check_credentials` may raise `BadCredentials` for a missing key before anything is sent.
+    method `check_credentials` may raise `BadCredentials` for a missing key before anything is sent. An attribute
+    `defers_tools` that is true says that it takes deferred tools.
     """
 
     @property

@@ -18,6 +18,7 @@ from ..types.events import StopReason
 from ..types.generics import Deps
 from ..types.messages import Message
 from ..types.records import Grant
+from ..types.requests import ToolSpec
 from ..types.runs import Identity, Principal, Termination, Usage, Waiting
 from ..types.tickets import (
     ANYBODY,
@@ -156,16 +157,17 @@ class Step(HookContext[Deps]):
 
 
 class BeforeInference(HookContext[Deps]):
-    """The context of `before_inference`: `plan` edits the request, `tools` are the offered tools.
+    """The context of `before_inference`: `plan` edits the request, `tools` are the names of the offered tools.
 
     `messages` are those of the request: the conversation, with summaries in place of the messages they cover, or
-    what `plan.purpose` says.
+    what `plan.purpose` says. `specs` are the tools as the model sees them.
     """
 
-    __slots__ = ("messages", "plan", "tools")
+    __slots__ = ("messages", "plan", "specs", "tools")
 
     messages: Sequence[Message]
     plan: PlanEdits
+    specs: Sequence[ToolSpec]
     tools: tuple[str, ...]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ..errors import UsageError
 from ..errors.arguments import Checked
+from ..models import ModelFacts
 from ..state import StateKey
 from ..types.base import Data
 from ..types.content import clean_text, require_text
@@ -144,10 +145,13 @@ class PlanEdits:
     """
 
     __slots__ = (
+        "_facts",
         "_given",
         "_model",
         "_settings",
+        "deferred",
         "excluded",
+        "found",
         "included",
         "messages",
         "purpose",
@@ -155,16 +159,30 @@ class PlanEdits:
         "system",
     )
 
-    def __init__(self, purpose: Purpose = "answer", instructions: str = "") -> None:
+    def __init__(
+        self,
+        purpose: Purpose = "answer",
+        instructions: str = "",
+        facts: Callable[[], ModelFacts | None] = lambda: None,
+    ) -> None:
         self.purpose: Purpose = purpose
         self.messages: list[Message] | None = None
         self.system: tuple[str, ...] = ()
         self.excluded: frozenset[str] = _NO_NAMES
         self.included: frozenset[str] | None = None
+        self.deferred: frozenset[str] = _NO_NAMES
+        self.found: tuple[str, ...] = ()
         self.rewritten: str | None = None
         self._given = instructions
         self._model: str | None = None
         self._settings: ModelSettings | None = None
+        self._facts = facts
+
+    @property
+    def window(self) -> int | None:
+        """The context window of the agent's model in tokens; None if it is unknown."""
+        found = self._facts()
+        return None if found is None else found.context_window
 
     @property
     def instructions(self) -> str:
@@ -210,6 +228,14 @@ class PlanEdits:
         """Offer only these tools, plus those that other hooks include."""
         self.included = (self.included or _NO_NAMES) | {require_text(name, "a tool's name") for name in names}
 
+    def defer_tools(self, *names: str, found: Iterable[str] = ()) -> None:
+        """Don't show these tools until a search found them; those `found` come after all others, in their order.
+
+        A model with `defers_tools` is given all of them, and its vendor keeps them out of the prompt.
+        """
+        self.deferred |= {require_text(name, "a tool's name") for name in names}
+        self.found = tuple(dict.fromkeys([*self.found, *found]))
+
     def settings(self, **settings: Any) -> None:
         """Override model settings for this request. For each field the last hook wins."""
         new = ModelSettings(**settings)
@@ -226,7 +252,10 @@ class InferencePlan:
 
     __slots__ = (
         "context",
+        "deferred",
         "excluded",
+        "facts",
+        "found",
         "included",
         "instructions",
         "is_replaced",
@@ -252,13 +281,16 @@ class InferencePlan:
         self.system: list[str] = []
         self.excluded: frozenset[str] = _NO_NAMES
         self.included: frozenset[str] | None = None
+        self.deferred: frozenset[str] = _NO_NAMES
+        self.found: tuple[str, ...] = ()
         self.model: str | None = None
         self.settings = settings
+        self.facts: Callable[[], ModelFacts | None] = lambda: None
         self.context: list[ContextMessage] = []
 
     def edits(self) -> PlanEdits:
         """Make the edits of one hook."""
-        return PlanEdits(self.purpose, self.instructions)
+        return PlanEdits(self.purpose, self.instructions, self.facts)
 
     def rewrite(self, edits: PlanEdits) -> None:
         """Apply the messages and instructions of a hook, so that the next hook sees them."""
@@ -274,6 +306,9 @@ class InferencePlan:
         self.excluded |= edits.excluded
         if edits.included is not None:
             self.included = (self.included or _NO_NAMES) | edits.included
+        if edits.deferred:
+            self.deferred |= edits.deferred
+            self.found = tuple(dict.fromkeys([*self.found, *edits.found]))
         if edits.model is not None:
             self.model = edits.model
         if edits.overrides is not None:

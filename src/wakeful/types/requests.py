@@ -13,6 +13,8 @@ from ..errors.arguments import Checked
 from .base import Data
 
 __all__ = [
+    "FOUND_TOOLS",
+    "TOOL_SEARCH",
     "CodeExecution",
     "FileSearch",
     "ImageGeneration",
@@ -24,6 +26,13 @@ __all__ = [
     "WebSearch",
     "settings_problems",
 ]
+
+
+TOOL_SEARCH = "tool_search"
+"""The name of the tool that searches deferred tools."""
+
+FOUND_TOOLS = "found_tools"
+"""The names of the tools that a search found, in the metadata of its result."""
 
 
 class ModelSettings(Data, metaclass=Checked, omit_defaults=True):
@@ -154,8 +163,13 @@ class OutputSpec(Data):
 
 
 class ToolSpec(Data, omit_defaults=True):
-    """A tool as shown to a model."""
+    """A tool as shown to a model.
+
+    The vendor keeps a `deferred` tool out of the prompt until a search result names it: only models with
+    `defers_tools` are given such tools.
+    """
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    deferred: bool = False

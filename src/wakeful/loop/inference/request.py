@@ -90,13 +90,15 @@ async def make_request(act: Activation, begun: Answer | None = None, *, is_trunc
             plan = await _plan(act, system, added)
     pending = _select_context(act, plan)
     shown = "" if act.agent.instructions is not None else plan.instructions
-    return Prepared(model, _planned_request(act, plan, added), pending, shown)
+    return Prepared(model, _planned_request(act, plan, added, model), pending, shown)
 
 
 async def _plan(act: Activation, system: str, added: tuple[Message, ...]) -> InferencePlan:
     purpose: Purpose = "continuation" if added else "repair" if _is_repair(act) else "answer"
     messages = [*act.history, *added] if added else act.history
     plan = InferencePlan(run_settings(act), purpose, system, messages)
+    models = act.env.registry.models
+    plan.facts = lambda: models.facts_of(models.resolve(act.agent.agent.model))
     await shape_plan(act, plan, act.agent.offered)
     return plan
 
@@ -111,6 +113,7 @@ async def shape_plan(act: Activation, plan: InferencePlan, tools: tuple[str, ...
         if plan.messages is not source:  # A hook replaced them.
             source, shown = plan.messages, tuple(plan.messages)
         ctx.plan, ctx.tools, ctx.messages = plan.edits(), tools, shown
+        ctx.specs = act.agent.specs if tools else ()
 
     def done(ctx: BeforeInference) -> None:
         plan.rewrite(ctx.plan)
@@ -212,12 +215,29 @@ def _select_context(act: Activation, plan: InferencePlan) -> PendingContext | No
     return None if after == pending else after
 
 
-def _planned_request(act: Activation, plan: InferencePlan, added: tuple[Message, ...]) -> ModelRequest:
+def _defer(specs: Sequence[ToolSpec], plan: InferencePlan, model: Model) -> tuple[ToolSpec, ...]:
+    """The tools of a request of which some are deferred: by the vendor where it can, else here.
+
+    The list of a vendor that can stays the same after a search; the other one grows at its end.
+    """
+    names = plan.deferred - {plan.settings.tool_choice}
+    if getattr(model, "defers_tools", False):
+        return tuple([replace(spec, deferred=True) if spec.name in names else spec for spec in specs])
+    shown = [spec for spec in specs if spec.name not in names]
+    hidden = {spec.name: spec for spec in specs if spec.name in names}
+    return (*shown, *[hidden[name] for name in plan.found if name in hidden])
+
+
+def _planned_request(
+    act: Activation, plan: InferencePlan, added: tuple[Message, ...], model: Model
+) -> ModelRequest:
     agent = act.agent
     specs: Sequence[ToolSpec] = agent.specs
     if plan.excluded or plan.included is not None:
         specs = tuple([spec for spec in specs if plan.offers(spec.name)])
         window_of(act).offers_reader = plan.offers(READ_RESULT)
+    if plan.deferred:
+        specs = _defer(specs, plan, model)
     messages = plan.messages
     if plan.is_replaced:
         window_of(act).shows_copies = True

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...types.content import Base64, Document, Image, ServerTool, Text, Thinking, ToolCall, ToolReply, Url
 from ..protocol import ModelRequest
-from ..shared.history import CitedText, Entry, Media, build_entries, call_ids
+from ..shared.history import CitedText, Entry, Media, build_entries, call_ids, found_tools
 from ..shared.vendor import document_text, media_type_of, unsupported
 from .server_tools import VENDOR, signed_fields
 
@@ -23,12 +23,13 @@ def convert_messages(
     """Convert the conversation to its system text and its messages. `shown` is the model's name in errors."""
     found = build_entries(request.messages, _is_own, _accepts, _accepts, vendor=VENDOR)
     ids = call_ids(found, _CALL_ID)
+    deferred = frozenset([spec.name for spec in request.tools if spec.deferred])
     head: list[str] = [request.system] if request.system else []
     while found and found[0].role == "system":
         head += [part.text for part in found.pop(0).content if isinstance(part, Text)]
     messages: list[dict[str, Any]] = []
     for place, entry in enumerate(found):
-        blocks = _blocks(shown, entry, ids)
+        blocks = _blocks(shown, entry, ids, deferred)
         role = "assistant" if entry.role == "assistant" else "user"
         if entry.role == "system":
             if takes_system_messages and _fits_system(found, place):
@@ -69,14 +70,14 @@ def _accepts(part: Media) -> bool:
     )
 
 
-def _blocks(shown: str, entry: Entry, ids: dict[str, str]) -> list[dict[str, Any]]:
+def _blocks(shown: str, entry: Entry, ids: dict[str, str], deferred: frozenset[str]) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     for part in entry.content:
         if isinstance(part, Text):
             cited = {"citations": [_sent(one) for one in part.citations]} if isinstance(part, CitedText) else {}
             blocks.append({"type": "text", "text": part.text, **cited})
         elif isinstance(part, ToolReply):
-            blocks.append(_result(shown, part, ids))
+            blocks.append(_result(shown, part, ids, deferred))
         elif isinstance(part, ToolCall):
             call = {"id": ids[part.id], "name": part.name, "input": part.arguments}
             blocks.append({"type": "tool_use", **call, **signed_fields(part.signature)})
@@ -101,7 +102,10 @@ def _thinking_block(part: Thinking) -> dict[str, Any]:
     return {"type": "redacted_thinking", "data": part.encrypted}
 
 
-def _result(shown: str, reply: ToolReply, ids: dict[str, str]) -> dict[str, Any]:
+def _result(shown: str, reply: ToolReply, ids: dict[str, str], deferred: frozenset[str]) -> dict[str, Any]:
+    if deferred and (names := [name for name in found_tools(reply) if name in deferred]):
+        content = [{"type": "tool_reference", "tool_name": name} for name in names]
+        return {"type": "tool_result", "tool_use_id": ids[reply.call_id], "content": content}
     content = [
         {"type": "text", "text": part.text} if isinstance(part, Text) else _media(shown, part, "results")
         for part in reply.content

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["has_formats", "has_system_messages", "is_adaptive", "output_cap"]
+__all__ = ["can_defer_tools", "has_formats", "has_system_messages", "is_adaptive", "output_cap"]
 
 # Sources: pages "Models overview", "Adaptive thinking" and "Structured outputs". Unknown models count as newest.
 _GENERATION = re.compile(r"claude-(?:(?P<old>3(?:[-.][57])?)|[a-z]+-(?P<major>\d)(?:[-.](?P<minor>\d)(?!\d))?)")
@@ -29,6 +29,11 @@ def is_adaptive(model: str) -> bool:
 def has_formats(model: str) -> bool:
     """Whether the model supports output schemas; older ones get a tool to answer with."""
     return _generation(model) >= (4, 5) or "opus-4-1" in model
+
+
+def can_defer_tools(model: str) -> bool:
+    """Whether the model takes tools that are loaded when a result refers to them."""
+    return _generation(model) >= (4, 5)
 
 
 def has_system_messages(model: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from ..protocol import Chunk, ModelRequest
 from ..shared.stainless import FirstPartyModel, SdkModel
 from ..shared.vendor import sdk
+from .generations import can_defer_tools
 from .request import messages_request
 from .server_tools import open_tools
 from .settings import SUPPORT
@@ -42,6 +43,11 @@ class AnthropicModel(FirstPartyModel, MessagesModel):
 
     vendor, variable = "anthropic", "ANTHROPIC_API_KEY"
     url_variables = ("ANTHROPIC_BASE_URL",)
+
+    @property
+    def defers_tools(self) -> bool:
+        """Whether the vendor loads deferred tools when a result refers to them."""
+        return can_defer_tools(self.model)
 
     def _make_client(self) -> Any:
         anthropic = sdk("anthropic", "anthropic")

@@ -139,10 +139,15 @@ def _max_tokens(model: str, given: int | None, thinking: Mapping[str, Any] | Non
 
 
 def _tools(request: ModelRequest) -> list[dict[str, Any]]:
-    return [
-        {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
-        for spec in request.tools
-    ]
+    tools: list[dict[str, Any]] = []
+    for spec in request.tools:
+        tool: dict[str, Any] = {
+            "name": spec.name,
+            "description": spec.description,
+            "input_schema": spec.parameters,
+        }
+        tools.append({**tool, "defer_loading": True} if spec.deferred else tool)
+    return tools
 
 
 def _tool_choice(shown: str, request: ModelRequest, answers_by_tool: bool) -> dict[str, Any]:
@@ -188,8 +193,10 @@ def _mark_cache(body: dict[str, Any], mark: dict[str, str]) -> None:
 
     The next request then finds the prefix of this one. The API allows four marks.
     """
-    if tools := body.get("tools"):
-        tools[-1] = {**tools[-1], "cache_control": mark}
+    tools: list[dict[str, Any]] = body.get("tools", [])
+    shown = [place for place, tool in enumerate(tools) if "defer_loading" not in tool]
+    if shown:  # The API refuses a mark on a deferred tool, which isn't part of the prefix.
+        tools[shown[-1]] = {**tools[shown[-1]], "cache_control": mark}
     if system := body.get("system"):
         system[-1] = {**system[-1], "cache_control": mark}
     left = 2

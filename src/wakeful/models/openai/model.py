@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +22,10 @@ from .responses_stream import ResponsesReader
 from .settings import OpenAIChatSettings
 
 __all__ = ["ChatModel", "OpenAIChatModel", "OpenAIModel", "OptionalKey", "ResponsesModel"]
+
+# The first generation that searches tools.
+_SEARCHES_TOOLS = (5, 4)
+_GENERATION = re.compile(r"(?:ft:)?gpt-(\d+)(?:\.(\d+))?")
 
 
 class OptionalKey(Key):
@@ -116,6 +121,12 @@ class OpenAIModel(FirstPartyModel, ResponsesModel):
 
     vendor, variable = "openai", "OPENAI_API_KEY"
     url_variables = ("OPENAI_BASE_URL",)
+
+    @property
+    def defers_tools(self) -> bool:
+        """Whether the vendor loads deferred tools from the result of a search."""
+        found = _GENERATION.match(self.model)
+        return found is not None and (int(found[1]), int(found[2] or 0)) >= _SEARCHES_TOOLS
 
 
 class OpenAIChatModel(FirstPartyModel, ChatModel):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import InvalidRequest
-from ...types.content import Text, Thinking
+from ...types.content import Text, Thinking, ToolReply
+from ...types.requests import TOOL_SEARCH, ToolSpec
 from ..protocol import ModelRequest
-from ..shared.history import Entry, Media, build_entries, call_ids, output_prompt, reply_text
+from ..shared.history import Entry, Media, build_entries, call_ids, found_tools, output_prompt, reply_text
 from ..shared.support import check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import parse_extra
 from .content import responses_part, takes_responses
@@ -93,19 +94,35 @@ def _text(request: ModelRequest, own: OpenAISettings) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = []
-    for spec in request.tools:
-        strict = strict_schema(spec.parameters)
-        tools.append(
-            {
-                "type": "function",
-                "name": spec.name,
-                "description": spec.description,
-                "parameters": spec.parameters if strict is None else strict,
-                "strict": strict is not None,
-            }
-        )
-    return tools
+    defers = any(spec.deferred for spec in request.tools)
+    return [
+        _search(spec) if defers and spec.name == TOOL_SEARCH else _function(spec)
+        for spec in request.tools
+        if not spec.deferred
+    ]
+
+
+def _function(spec: ToolSpec) -> dict[str, Any]:
+    strict = strict_schema(spec.parameters)
+    return {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.parameters if strict is None else strict,
+        "strict": strict is not None,
+    }
+
+
+def _search(spec: ToolSpec) -> dict[str, Any]:
+    """The search of deferred tools, whose results define the tools that it found."""
+    shown = {"description": spec.description, "parameters": spec.parameters}
+    return {"type": "tool_search", "execution": "client", **shown}
+
+
+def _definitions(request: ModelRequest, reply: ToolReply) -> list[dict[str, Any]]:
+    deferred = {spec.name: spec for spec in request.tools if spec.deferred}
+    found = [deferred[name] for name in found_tools(reply) if name in deferred]
+    return [{**_function(spec), "defer_loading": True} for spec in found]
 
 
 def _reasoning(shown: str, request: ModelRequest, own: OpenAISettings) -> dict[str, Any]:
@@ -140,7 +157,7 @@ def _input(
         if entry.role == "assistant":
             items += answer_items(entry, ids)
         elif entry.role == "tool":
-            items += _results(shown, found, entry, ids, detail)
+            items += _results(shown, request, found, entry, ids, detail)
         else:
             content = [_part(shown, part, detail) for part in entry.content]
             role = "developer" if entry.role == "system" else "user"
@@ -155,7 +172,12 @@ def _part(shown: str, part: Any, detail: str | None) -> dict[str, Any]:
 
 
 def _results(
-    shown: str, found: Sequence[Entry], entry: Entry, ids: dict[str, str], detail: str | None
+    shown: str,
+    request: ModelRequest,
+    found: Sequence[Entry],
+    entry: Entry,
+    ids: dict[str, str],
+    detail: str | None,
 ) -> list[dict[str, Any]]:
     calls = {call.id: call for other in found for call in other.calls}
     items: list[dict[str, Any]] = []
@@ -168,5 +190,9 @@ def _results(
                     output.append({"type": "input_text", "text": part.text})
                 elif isinstance(part, Media):
                     output.append(responses_part(shown, part, "results", detail))
-        items.append(result_item(calls.get(reply.call_id), ids[reply.call_id], output, reply.error is not None))
+        item = result_item(calls.get(reply.call_id), ids[reply.call_id], output, reply.error is not None)
+        is_search = item["type"] == "tool_search_output" and reply.name == TOOL_SEARCH
+        if is_search and not isinstance(item["tools"], list):
+            item |= {"execution": "client", "status": "completed", "tools": _definitions(request, reply)}
+        items.append(item)
     return items

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from ...types.content import (
 )
 from ...types.ids import digest_of
 from ...types.messages import Message, newest_turn
-from ...types.requests import OutputSpec
+from ...types.requests import FOUND_TOOLS, OutputSpec
 
 __all__ = [
     "CitedText",
@@ -36,6 +36,7 @@ __all__ = [
     "Media",
     "build_entries",
     "call_ids",
+    "found_tools",
     "media_kind",
     "output_prompt",
     "placeholder_for",
@@ -204,7 +205,7 @@ def _reply_for(
             late += [Text(f"[The {media_kind(part)} that {reply.name} returned:]"), part]
         elif not isinstance(part, Unknown) and not isinstance(getattr(part, "source", None), Unknown):
             parts.append(part)
-    return ToolReply(reply.call_id, reply.name, tuple(parts), reply.error)
+    return ToolReply(reply.call_id, reply.name, tuple(parts), reply.error, metadata=reply.metadata)
 
 
 def _find_reply(replies: dict[str, ToolReply], call: ToolCall) -> ToolReply:
@@ -284,3 +285,11 @@ def output_prompt(output: OutputSpec) -> str:
     """Instructions for a typed output, for vendors that can't enforce a schema."""
     schema = msgspec.json.encode(output.schema).decode()
     return f"Answer with JSON only, without any other text, that fits this JSON schema:\n{schema}"
+
+
+def found_tools(reply: ToolReply) -> list[str]:
+    """The names of the deferred tools that a search found, if this is its result."""
+    names: Any = reply.metadata.get(FOUND_TOOLS)
+    if reply.error is not None or not isinstance(names, list):
+        return []
+    return [name for name in cast(list[Any], names) if isinstance(name, str)]
