@@ -71,13 +71,19 @@ def problems_of_source(path: Path) -> Iterator[str]:
         if name.strip("_").lower() in BANNED_VALUES:
             yield f"{where}:{line}: {name} is a riddle; use a word of the glossary"
     for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-            continue
-        line = getattr(node, "lineno", 1)
-        if not isinstance(node, ast.Module) and node.name.strip("_").lower() in BANNED:
-            yield f"{where}:{line}: {node.name} is a riddle; use a word of the glossary"
-        if NO_NOUN.match(ast.get_docstring(node) or ""):
-            yield f"{where}:{line}: the docstring starts without its noun"
+        is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if is_named and node.name.strip("_").lower() in BANNED:
+            yield f"{where}:{node.lineno}: {node.name} is a riddle; use a word of the glossary"
+    yield from problems_of_docstrings(path, tree)
+
+
+def problems_of_docstrings(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Yield the docstrings that start with a relative clause."""
+    for node in ast.walk(tree):
+        has_docstring = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
+        if has_docstring and NO_NOUN.match(ast.get_docstring(node) or ""):
+            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+            yield f"{where}: the docstring starts without its noun"
 
 
 def assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -92,8 +98,10 @@ def assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def problems_of_tests(path: Path) -> Iterator[str]:
-    """Yield the test names of a file that are too long."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Yield the test names that are too long, and what is wrong with the docstrings, of a file of the tests."""
+    tree = ast.parse(path.read_text())
+    yield from problems_of_docstrings(path, tree)
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             most = ROW_NAME if node.name.startswith("test_seed_") else TEST_NAME
             if len(node.name) > most:
@@ -102,7 +110,7 @@ def problems_of_tests(path: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    sources, tests = sorted(SOURCE.rglob("*.py")), sorted((ROOT / "tests").rglob("test_*.py"))
+    sources, tests = sorted(SOURCE.rglob("*.py")), sorted((ROOT / "tests").rglob("*.py"))
     found = [problem for path in sources for problem in problems_of_source(path)]
     found += [problem for path in tests for problem in problems_of_tests(path)]
     for problem in found:

@@ -203,7 +203,7 @@ def _cell(given: str | None) -> str:
 
 
 def page(text: str) -> str:
-    """The page with its tables written anew."""
+    """The page with updated tables."""
     made_tables = {
         "settings": settings(),
         "server tools": server_tools(),

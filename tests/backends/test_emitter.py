@@ -75,7 +75,7 @@ async def test_emitted_reasoning_and_calls_are_in_answer() -> None:
 
 
 async def test_emitted_calls_survive_another_final_answer() -> None:
-    """The text is withdrawn and begins anew; the call was made, and is shown again."""
+    """The text is withdrawn and restarts; the call was made, and is shown again."""
 
     async def work(request: Any) -> BackendResult:
         request.emit("A draft")

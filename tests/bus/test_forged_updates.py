@@ -1,4 +1,4 @@
-"""What a stranger puts on the bus never reaches the stream of a reader."""
+"""Forged messages on the bus never reach the stream of a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal shows of events: everything a person needs, and nothing that could harm."""
+"""The terminal's rendering of events: complete for a person, and without control characters."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_check_compares_parked_runs_with_code(
 
 
 def test_check_compares_parked_runs_of_all_tenants(wakeful: Wakeful, here: Path) -> None:
-    """Whoever asks before a deployment is told of every tenant's, or of the one that is named."""
+    """A check before a deployment covers every tenant, or the named one."""
 
     async def park() -> None:
         runtime = application("app.db")

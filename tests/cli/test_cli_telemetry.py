@@ -15,7 +15,7 @@ from wakeful.stores import Backlog, QueueSeen, Renewals, Tally
 
 
 class Meter:
-    """What OpenTelemetry's API gives: instruments that take amounts."""
+    """A meter of OpenTelemetry's API."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, dict[str, Any]]] = []

@@ -99,7 +99,7 @@ class Cluster:
         return found[1]
 
     def parts(self) -> set[int]:
-        """What it started, directly or not."""
+        """The processes that the cluster started, directly or not."""
         listed = subprocess.run(
             ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
         ).stdout

@@ -1,4 +1,4 @@
-"""What the worker of `test_cli_top.py` runs: runs that go on until they are cancelled, and runs that ask."""
+"""The worker of `test_cli_top.py`: runs that last until they are cancelled, and runs that ask."""
 
 from __future__ import annotations
 

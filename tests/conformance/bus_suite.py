@@ -32,7 +32,7 @@ BUSES: dict[str, BusFactory] = {
 
 
 class Process:
-    """One that takes part, and notes all it hears."""
+    """A member of the bus that records all it receives."""
 
     def __init__(self, bus: Bus, *, serves: bool = False, takes: bool = True) -> None:
         self.id = new_id()

@@ -186,7 +186,7 @@ class Writer:
 
 
 async def die(store: Store, worker: str) -> None:
-    """What is left of a worker that lost its lease: nothing."""
+    """A worker that lost its lease leaves nothing."""
     await store.keep(worker).close()
 
 

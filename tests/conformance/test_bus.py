@@ -1,4 +1,4 @@
-"""The contract of a bus, on every kind: hints get through, to whom they concern, and nobody is held up by them."""
+"""The contract of a bus, on every kind: hints reach their recipients, and delay nobody."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bus(request: pytest.FixtureRequest) -> Bus:
 
 @pytest.fixture
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is told may take its time to say that it heard, and whoever leaves to say so."""
+    """Allow a long time for replies and for goodbyes."""
     monkeypatch.setattr(link, "REPLY_SECONDS", 20)
 
 

@@ -240,7 +240,7 @@ Outcome = Committed | tuple[type, str]
 
 
 def apply(facts: Facts, commit: Commit, now: int) -> tuple[Facts, Outcome]:
-    """What comes of a commit, and the facts afterwards."""
+    """The result of a commit, and the facts afterwards."""
     known = filled(facts, commit)
     decided = decide_group(known, commit, now)
     assert not isinstance(decided, NeedFacts)
@@ -251,7 +251,7 @@ def apply(facts: Facts, commit: Commit, now: int) -> tuple[Facts, Outcome]:
 
 
 async def write(store: Store, commit: Commit) -> Outcome:
-    """What comes of a commit in a store."""
+    """The result of a commit in a store."""
     try:
         return await store.commit(commit)
     except StoreError as error:

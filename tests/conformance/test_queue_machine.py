@@ -139,7 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
         return sum(key[0] == tenant and one.owner is not None and not one.lost for key, one in self.queue.items())
 
     def count_the_dead(self) -> None:
-        """Whoever claims counts first what died."""
+        """Count the attempts of dead owners, as every claim does first."""
         for one in self.queue.values():
             if one.lost and not one.counted:
                 one.counted, one.attempts, one.told = True, one.attempts + 1, False

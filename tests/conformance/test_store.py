@@ -1,4 +1,4 @@
-"""What every store promises: one door, fenced, atomic, append-only."""
+"""The promises of every store: one way to write, fenced, atomic, append-only."""
 
 from __future__ import annotations
 

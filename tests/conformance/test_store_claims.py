@@ -1,4 +1,4 @@
-"""Claiming: who gets which dispatch, in which order, how many at once, and what becomes of those that fail."""
+"""Claims: the order and the number of claimed dispatches, and the fate of failed ones."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ statuses = st.sampled_from(["running", "waiting on decisions", "waiting on input
 
 
 class Model:
-    """What a thread should be."""
+    """The expected state of a thread."""
 
     def __init__(self) -> None:
         self.exists = False

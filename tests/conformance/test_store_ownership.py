@@ -1,4 +1,4 @@
-"""Who owns a thread, for how long, and which threads wait for an owner."""
+"""Owners of threads: claims, leases, and threads that wait for an owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits in an inbox can be edited, moved and retracted until a run takes it, as long as nobody else did."""
+"""Pending items can be edited, moved and retracted until a run takes them, by one writer at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deleted leaves nothing behind, and what is pruned is what may go."""
+"""Deletion leaves no rows behind, and pruning removes what retention allows and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view shows of a thread and its open run, and how runs and their ledger are read."""
+"""The view of a thread and its open run, and reads of runs and their ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that trees of runs are tried on, each opened anew as often as a test wants: a restart."""
+"""Stores for trees of runs; a test reopens them for a restart."""
 
 from __future__ import annotations
 

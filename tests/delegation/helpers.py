@@ -1,4 +1,4 @@
-"""What the tests of delegation share: agents that leave work to others, and looking at what became of it."""
+"""Helpers of the delegation tests: agents that delegate, and views of the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lead(model: Any, *delegates: Delegate | str, **options: Any) -> Agent:
 
 
 def busy_until(asked: ScriptedModel, requests: int, answer: Any) -> FunctionModel:
-    """A model that answers once another one has had so many requests: its run is still going on by then."""
+    """A model that answers once another one has had so many requests: its run is still open by then."""
 
     async def wait(request: ModelRequest) -> Any:
         async with asyncio.timeout(60):
@@ -50,7 +50,7 @@ async def run_of(runtime: Runtime, agent: str) -> RunRecord:
 
 
 async def told(runtime: Runtime, thread: str = "t") -> list[str]:
-    """What the model was told about work in the background."""
+    """The background task events that the model was shown."""
     messages: list[Message] = await runtime.threads.messages(thread)
     return [m.text for m in messages if "<background-task-event" in m.text]
 

@@ -19,7 +19,7 @@ def is_denied(label: str) -> bool:
 
 
 def denied_in(root: Node) -> set[str]:
-    """What people say no to."""
+    """The labels of the approvals that are denied."""
     gated = [thing for thing in things_of(root) if isinstance(thing, Act) and thing.gated]
     return {thing.label for thing in gated if is_denied(thing.label)}
 

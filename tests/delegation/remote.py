@@ -25,7 +25,7 @@ FAR_BACK = ask("far", background=True)
 
 
 class Topic(StateKey[str, str]):
-    """What it is about."""
+    """The topic of a thread."""
 
     name = "topic"
     default = ""
@@ -83,7 +83,7 @@ async def orphan(store: MemoryStore, backend: ExecutionBackend, scripted: Script
 
 
 async def handles(runtime: Runtime, task: TaskRecord) -> Any:
-    """What backends saved on a task's thread."""
+    """The state that backends saved on a task's thread."""
     stored = await runtime.store.load(task.target_thread)
     assert stored is not None
     found = msgspec.json.decode(stored.state.get("__runtime_remote_backend", b"null"))

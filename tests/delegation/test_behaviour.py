@@ -1,4 +1,4 @@
-"""What else holds for children: what they are shown, what they may, and what is left when they are stopped."""
+"""Other rules for children: their view, their rights, and their state after a stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .helpers import ask, assert_quiet, busy_until, data_of, lead, run_of, tasks
 
 
 class Topic(StateKey[str, str]):
-    """What it is about."""
+    """The topic of a thread."""
 
     name = "topic"
     scope = "thread"

@@ -1,4 +1,4 @@
-"""A child whose parent's thread is deleted goes on, tells nobody of its end, and leaves no other thread behind."""
+"""A child whose parent's thread is deleted finishes without a report, and leaves no other thread behind."""
 
 from __future__ import annotations
 

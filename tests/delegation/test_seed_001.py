@@ -34,7 +34,7 @@ from .helpers import ask, data_of, run_of, tasks_of
 
 
 class Note(StateKey[str, str]):
-    """What somebody wrote down."""
+    """A note on a thread."""
 
     name = "note"
     scope = "thread"

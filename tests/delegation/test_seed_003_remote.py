@@ -111,8 +111,9 @@ class Breaks(MemoryStore):
 
 
 async def test_seed_3_16_answer_and_status_are_one_commit(scripted: Scripted) -> None:
-    """In the row the mirror may fail after the status was known. Here there is no such moment: what fails is both,
-    nothing of it is in the store, and whoever comes next goes on from the saved handle."""
+    """In the row the mirror may fail after the status was known. Here both are one commit: if it fails, the
+    store has neither, and the next process continues from the saved handle.
+    """
     store, backend = Breaks(), far(submitting("far away"), submitting("far away"))
     runtime = with_far(scripted(FAR_BACK, "working", "done"), backend, store)
     running = asyncio.create_task(runtime.run("lead", "go", thread="t"))

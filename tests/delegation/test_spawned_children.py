@@ -62,7 +62,7 @@ async def test_tool_may_wait_for_several_children_in_any_way(
 
 
 async def test_child_of_unwound_call_reports_to_next_attempt(place: Place, scripted: Scripted) -> None:
-    """`gather` leaves the slow child running when the other one waits: the next attempt is told of it."""
+    """`gather` leaves the slow child running when the other one waits: the next attempt gets its result."""
     hold = Hold()
     agents = [
         Agent("lead", scripted(call("survey"), "done"), tools=[surveying("gather")]),

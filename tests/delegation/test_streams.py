@@ -1,4 +1,4 @@
-"""What whoever watches a root sees of the runs below it, whoever runs them."""
+"""A reader of the root's events sees the runs below it, in whichever process they execute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A caller loses its thread to another process while its child runs on: the new owner hears what comes of it."""
+"""A caller loses its thread to another process while its child runs: the new owner gets the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wakeful.types.runs import NaturalEnd
 
 
 def asking(*asked: Any) -> FunctionModel:
-    """Asks for this, then says what came of it."""
+    """A model that makes this call, then repeats its result."""
 
     def answer(request: ModelRequest) -> Any:
         replies = [message.reply for message in request.messages if message.reply is not None]
@@ -72,7 +72,7 @@ async def ended(store: Store) -> str:
 
 
 async def settled(store: Store) -> None:
-    """Both came to their end, nobody has them, and nothing waits."""
+    """Both runs ended, no thread is claimed, and nothing is pending."""
     runs = await store.runs()
     ends = sorted((run.agent_id, run.outcome.termination) for run in runs if run.outcome is not None)
     assert ends == [("helper", NaturalEnd()), ("lead", NaturalEnd())]
@@ -121,7 +121,7 @@ async def test_child_of_lost_parent_is_not_cancelled(tmp_path: Path) -> None:
 async def test_child_awaited_by_another_owner_is_not_stopped(
     tmp_path: Path,
 ) -> None:
-    """What was asked came late: whoever has the call runs the child by now, and sees what it comes to."""
+    """The answer came late: the call's present owner executes the child by now, and gets its result."""
     long, path = Hold(), tmp_path / "app.db"
     runtime, store = office(path, long), open_store(path)
     running = asyncio.create_task(runtime.run("lead", "go", thread="t"))

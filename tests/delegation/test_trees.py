@@ -1,4 +1,4 @@
-"""Trees that were made at random: whatever is answered when, in whichever process, every call comes to its end."""
+"""Random trees: in any order of answers, in any process, every call ends."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_two_runtimes_share_tree(tmp_path: Path) -> None:
 
 
 def play(seed: int) -> None:
-    """Kill some processes of a tree at random moments, let the last one come to its end, and check."""
+    """Kill some processes of a tree at random moments, let the last one finish the tree, and check."""
     root, dice = tree(Dice(seed)), random.Random(seed)
     with open_sites("sqlite") as sites, Launchers() as launchers, sites.new() as (place, site):
         save(root, site.folder)

@@ -19,7 +19,7 @@ from .helpers import ask
 
 
 class Hanging:
-    """A model that reports 200 tokens and goes on until it is cancelled, or longer if it is stubborn."""
+    """A model that reports 200 tokens and streams until it is cancelled, or longer if it is stubborn."""
 
     name, live = "hanging", False
 
@@ -48,7 +48,7 @@ def used(tokens: int, *calls: Any) -> Turn:
 
 
 def family(kid: Hanging, kind: dict[str, Any], *after: Turn) -> list[Agent]:
-    """A lead with a child that is done, one that goes on, and one whose own child goes on."""
+    """A lead with a child that is done, one that runs, and one whose own child runs."""
     asks = {"background": True} if "background" in kind else {}
     turns = [used(50, ask("done")), used(100, ask("kid", **asks), ask("middle", **asks)), *after]
     delegates = [Delegate(name, **kind) for name in ("done", "kid", "middle")]

@@ -99,7 +99,7 @@ def things_of(root: Node) -> Iterator[Thing]:
 
 
 class Ledger:
-    """What was done to the world: lines in memory, or in a file that outlives its process."""
+    """The side effects of tools: lines in memory, or in a file that outlives its process."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -273,7 +273,7 @@ async def _check_thread(store: Store, run: RunRecord) -> None:
 
 
 async def _check_results(store: Store, node: Node, by_agent: dict[str, RunRecord]) -> None:
-    """What children said arrived at the call that waited, or as a message behind it."""
+    """Messages of children arrived at the call that waited, or as a message after it."""
     messages = await store.messages(by_agent[node.id].thread_id)
     results = {reply.call_id: reply_text(reply) for reply in replies(messages)}
     calls = {(c.name, c.arguments.get("label")): c for c in await store.calls(by_agent[node.id].id)}

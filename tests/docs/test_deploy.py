@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 def options(name: str) -> dict[str, Any]:
-    """What a command is told, by its parameters; it fails if there is no such command or option."""
+    """The options of a command, by its parameters; fails if there is no such command or option."""
     program, word, *args = COMMANDS[name]
     assert program == "wakeful"
     group: Any = typer.main.get_command(app)

@@ -1,7 +1,7 @@
 """Every Python block of the pages runs and prints what it says it prints; every relative link leads somewhere.
 
-A block stands alone, in a namespace of its own, unless `<!-- continues -->` right above it says that it goes on
-from the block before. A block may await. One that defines tests is run by pytest, as a reader would run it.
+A block stands alone, in a namespace of its own, unless `<!-- continues -->` right above it says that it
+continues the block before. A block may await. One that defines tests is run by pytest, as a reader would run it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Block:
 
     @property
     def expected(self) -> list[str]:
-        """What the block says that it prints."""
+        """The expected output of the block."""
         lines = (line.strip() for line in self.source.splitlines())
         return [line[2:].removeprefix(" ") for line in lines if line.startswith("#>")]
 

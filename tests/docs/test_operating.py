@@ -1,4 +1,4 @@
-"""What the pages for operators say is there: metrics by their names, commands with their options."""
+"""The metrics, commands and options that the pages for operators name exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages promise beyond their examples."""
+"""Promises of the pages beyond their examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages list is what the code has: phases, events, moves, options, layers."""
+"""The tables of the pages equal the code: phases, events, moves, options, layers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Streams:
 
 
 def goes_on(request: ModelRequest) -> Message | None:
-    """What the request asks to go on from, if it does."""
+    """The begun answer that the request asks to continue, if any."""
     *_, before, last = [None, None, *request.messages]
     asks = last is not None and last.text == CONTINUE and last.visibility == "internal"
     return before if asks else None

@@ -1,4 +1,4 @@
-"""What the tests of the loop, the runtime and plugins share."""
+"""Helpers of the tests of the loop, the runtime and plugins."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def replies(messages: Iterable[Message]) -> list[ToolReply]:
 
 
 def reply_text(reply: ToolReply) -> str:
-    """What the model reads of a tool result."""
+    """The text of a tool result in a request."""
     return "".join(part.text for part in reply.content if isinstance(part, Text))
 
 
@@ -223,7 +223,7 @@ class House:
         return await self.fresh().resume(run_id, *decisions, **options)
 
     async def replies(self) -> list[tuple[str, str | None, str]]:
-        """What the model was told about each call: tool, error, text."""
+        """The result of each call in the last request: tool, error, text."""
         return [(r.name, r.error, reply_text(r)) for r in await replies_on(self.fresh(), "t")]
 
     async def settled(self) -> None:

@@ -1,4 +1,4 @@
-"""An answer that breaks off: what was there is gone on from, by the table in docs/failover.md."""
+"""Broken answers are continued, by the table in docs/failover.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancelling a run wherever it stands: it ends cancelled, in good order, and the thread goes on."""
+"""Cancellation of a run at any point: it ends as cancelled, and the thread stays usable."""
 
 from __future__ import annotations
 

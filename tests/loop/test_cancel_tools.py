@@ -42,7 +42,7 @@ def runtime_of(scripted: Scripted, name: str, besides: Sequence[str], *tools: To
 
 
 def checked(hold: Hold, found: Any) -> FunctionTool:
-    """A tool that waits, and can say what became of it."""
+    """A tool that waits, with a check for its outcome."""
 
     def check(key: str) -> Any:
         if isinstance(found, Exception):
@@ -280,7 +280,7 @@ async def test_timeout_inside_tool_stays_inside(
 
     @tool
     async def patient(ctx: ToolContext) -> str:
-        """Give one thing up and go on with another."""
+        """Give up one wait and continue with another."""
         try:
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()
@@ -307,7 +307,7 @@ async def test_cancelled_task_inside_tool_stays_inside(
 
     @tool
     async def manager(ctx: ToolContext) -> str:
-        """Start a helper, send it home, and go on."""
+        """Start a helper, cancel it, and continue."""
         helper = asyncio.create_task(asyncio.Event().wait())
         await asyncio.sleep(0)
         helper.cancel()
@@ -332,7 +332,7 @@ async def test_tool_can_be_cancelled_after_inner_timeout(scripted: Scripted, bes
 
     @tool(effect="pure")
     async def patient() -> str:
-        """Give one thing up and go on with another."""
+        """Give up one wait and continue with another."""
         try:
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()

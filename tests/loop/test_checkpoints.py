@@ -1,4 +1,4 @@
-"""What checkpoints keep of an answer: all that came of it, each piece once, whoever watches."""
+"""Checkpoints keep all pieces of an answer, each once, with and without readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process died: a fresh runtime goes on from what the store holds, and each effect gets what it was promised."""
+"""After a crash a fresh runtime continues from the store, and each effect is handled as declared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAITS = {"status": "waiting", "waiting": Waiting("tool_permission", 0, ("decisio
 
 
 def checking(spy: Spy, found: Any) -> FunctionTool:
-    """A tool that can say what became of a call."""
+    """A tool with a check for the outcome of a call."""
 
     async def check(key: str) -> Any:
         spy.keys.append(key)

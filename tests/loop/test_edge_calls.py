@@ -82,8 +82,9 @@ async def test_earlier_call_unlocks_later_call_of_same_step(scripted: Scripted) 
 
 
 async def test_call_before_its_unlock_is_refused_alone(scripted: Scripted) -> None:
-    """Row 20: the reference reports the later call failed and ends the run blocked; here denied isn't dead:
-    the sibling runs, the model is told, and the run goes on."""
+    """Row 20: the reference reports the later call failed and ends the run blocked; here the sibling of a
+    denied call runs, the model gets the denial, and the run continues.
+    """
     guard, spy = Guard(), Spy()
     runtime = door(scripted, guard, spy, "enter", "unlock")
     result = await runtime.run("agent", "go", thread="t")

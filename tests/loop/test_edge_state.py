@@ -106,7 +106,7 @@ async def test_commit_needs_fence_or_version() -> None:
 
 
 async def test_fenced_run_writes_nothing_more(scripted: Scripted) -> None:
-    """Row 54: Its caller hears what became of the run where it went on."""
+    """Row 54: the caller gets the result of the run where it continued."""
     store = MemoryStore()
 
     class Robbed(Plugin):

@@ -39,7 +39,7 @@ async def own_a_task(runtime: Runtime, run_id: str) -> None:
 
 
 async def finish_the_task(runtime: Runtime, run_id: str) -> None:
-    """Put the task's result into the inbox, as whoever ran it does."""
+    """Put the task's result into the inbox, as its worker does."""
     outcome = TaskOutcome(1, "completed", "the survey is done")
     item = TaskItem(id=new_id(), thread_id="t", task_id="task-1", outcome=outcome)
     await runtime.store.commit(Commit(thread_id="t", inbox=[item]))
@@ -219,8 +219,9 @@ class Cheaper(Plugin):
 
 
 async def test_continued_answer_keeps_model_override(scripted: Scripted) -> None:
-    """Row 37: the reference carries the override over by hand; here going on is a model call like any other,
-    and the hook is asked again."""
+    """Row 37: the reference copies the override by hand; here a continuation is a model call like any other,
+    and the hook runs again.
+    """
     cheap = scripted(Turn(text="half", stop="max_tokens"), "whole", name="cheap")
     agent = Agent("agent", model=scripted(), plugins=[Cheaper()])
     result = await Runtime([agent], models={"cheap": cheap}).run("agent", "go")

@@ -34,7 +34,7 @@ ANN, BOB = Principal("ann"), Principal("bob")
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """What two runtimes open, one after the other."""
+    """The place of a store that two runtimes open, one after the other."""
     places: Any = {"memory": MemoryStore, "sqlite": lambda: tmp_path / "a.db", "postgres": fresh_database}
     return places[request.param]()
 
@@ -91,7 +91,7 @@ async def test_denied_input_is_hidden_from_models(scripted: Scripted) -> None:
 
 
 async def test_guardrails_judge_on_after_an_approval(scripted: Scripted) -> None:
-    """What those before it rewrote stays rewritten, and those after it still rewrite and ask."""
+    """Rewrites of earlier guardrails are kept, and later guardrails still rewrite and ask."""
     seen: list[str] = []
 
     def watch(message: Message, ctx: HookContext) -> None:

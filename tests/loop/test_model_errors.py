@@ -1,4 +1,4 @@
-"""The model fails or streams nonsense: the run ends in good order, or goes on where a policy says so."""
+"""The model fails or streams nonsense: the run ends with an outcome, or continues by its policy."""
 
 from __future__ import annotations
 

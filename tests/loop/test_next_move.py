@@ -1,4 +1,4 @@
-"""What a run does next, as a function of where it stands: starting, resuming and recovering are one table."""
+"""The next move of a run as a function of its view: start, resume and recovery are one table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def runtime_of(scripted: Scripted, *functions: Any, then: Sequence[str] = ("done
 
 
 async def told(runtime: Runtime) -> list[str]:
-    """What the model was told, in order."""
+    """The results in the last request, in order."""
     return [reply_text(reply) for reply in await replies_on(runtime, "t")]
 
 

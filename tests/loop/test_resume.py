@@ -126,7 +126,7 @@ async def test_invalid_edited_arguments_are_refused(scripted: Scripted) -> None:
 
 
 class Limit(Plugin):
-    """Suspends every payment, and refuses those over 100 whoever approved them."""
+    """Suspends every payment, and refuses those over 100 even if they were approved."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

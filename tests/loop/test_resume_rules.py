@@ -1,4 +1,4 @@
-"""What can't be resumed, and what survives a suspension."""
+"""Refused resumes, and state that survives a suspension."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def turn(text: str = "", *, tokens: int = 0, cost: int = 0, x: int = 0) -> Turn:
 
 
 class Stops:
-    """An agent with policies, and what became of its run."""
+    """An agent with policies, and the termination of its run."""
 
     def __init__(
         self, model: Any, *stop: Any, limits: Limits | None = None, clock: FakeClock | None = None

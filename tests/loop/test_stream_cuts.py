@@ -61,8 +61,9 @@ CUTS = st.lists(
 
 
 class Told:
-    """A model that has one thing to say, and says the rest of it where it is asked to go on. Its first requests
-    are cut. Asked again with results, it asks for the calls that have none, and then is done."""
+    """A model with one answer, which continues it where it is asked to. Its first requests are cut. Asked again
+    with results, it makes the calls that have none, and then is done.
+    """
 
     name, live = "told", False
 

@@ -1,4 +1,4 @@
-"""Tools that raise, return nonsense or write state that is refused: the model is told and the run goes on."""
+"""Tools that raise, return nonsense or write refused state: the model gets an error, and the run continues."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .helpers import Hold, Scripted, Spy, leave_behind, recover, replies_on, rep
 
 
 class Scene:
-    """A call that was started by a process which then died, and the runtime that goes on."""
+    """A call that was started by a process which then died, and the runtime that takes it over."""
 
     def __init__(self, scripted: Scripted, turns: tuple[str, ...] = ("done",), **options: Any) -> None:
         self.spy = Spy()

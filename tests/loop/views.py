@@ -76,6 +76,6 @@ def task_result(item_id: str = "result") -> InboxItem:
 
 
 def move(view: RunView, now: int = NOW, **rules: Any) -> Move:
-    """What the run does next."""
+    """The next move of the run."""
     limits = {key: rules.pop(key) for key in ("steps", "parallel", "tree_calls") if key in rules}
     return next_move(view, Rules(Limits(**limits), **rules), now)

@@ -1,4 +1,4 @@
-"""What tests of messages share."""
+"""Helpers of the messaging tests."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def lead(model: Any, *, agent_id: str = "lead", **options: Any) -> Agent:
 
 
 def letters(messages: list[Message]) -> list[dict[str, Any]]:
-    """What agents wrote in a conversation: the payloads, as a model reads them."""
+    """The payloads of agents' messages in a conversation, as a model reads them."""
     found = [m.text for m in messages if m.text.startswith("<agent_message>")]
     return [json.loads(text.removeprefix("<agent_message>").removesuffix("</agent_message>")) for text in found]
 
 
 async def read(runtime: Runtime, thread: str) -> list[str]:
-    """What agents wrote on a thread."""
+    """The payloads of agents' messages on a thread."""
     return [one["content"] for one in letters(await runtime.threads.messages(thread))]
 
 

@@ -1,4 +1,4 @@
-"""What a message does where it arrives: recipients that run, wait, are idle, or don't exist yet."""
+"""Arrivals of messages: recipients that run, wait, are idle, or don't exist yet."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def texts(runtime: Runtime, thread: str = "t") -> list[str]:
 
 
 async def asked(runtime: Runtime) -> list[str]:
-    """What people said on the thread, in order."""
+    """The texts of users on the thread, in order."""
     return [m.text for m in await runtime.threads.messages("t") if m.role == "user"]
 
 

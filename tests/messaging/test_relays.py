@@ -190,7 +190,7 @@ async def test_dead_letters_are_listed_replayed_and_dropped_one_by_one(place: Pl
 
 
 async def recovered(store: Any, **arguments: Any) -> tuple[Any, Office, list[str], list[str]]:
-    """What a model is told that looks after two dead letters; what was delivered, and what is still dead."""
+    """Let a model handle two dead letters: its tool's result, the office, their ids, and the remaining ones."""
     turns = (called("recover_failed_messages", **arguments), "ok")
     async with with_dead(2, store, *turns) as (runtime, office, ids):
         await runtime.run("a", "look", thread="t")

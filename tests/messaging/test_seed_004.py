@@ -144,7 +144,7 @@ async def test_seed_4_3_empty_message_is_accepted(place: Place, scripted: Script
 
 
 async def staged(tasks: list[TaskRecord], *turns: Any) -> list[dict[str, Any]]:
-    """What a lead is told that owns these tasks besides its own."""
+    """The results of a lead that owns these tasks besides its own."""
     store = MemoryStore()
     model = ScriptedModel([*turns, "done"])
     child = Agent("child", model=ScriptedModel(["again"] * 9))
@@ -274,7 +274,7 @@ async def test_seed_4_8_child_that_takes_no_messages_denies_permission(scripted:
 
 
 async def alone(scripted: Scripted, lineage: dict[str, Any]) -> dict[str, Any]:
-    """What a run with this lineage is told when it writes to its parent."""
+    """The result of a message to the parent, from a run with this lineage."""
     store = MemoryStore()
     runtime = Runtime([Agent("child", model=scripted(send(PARENT), "ok"), mail=STRANGERS)], store=store)
     identity = Identity("r1", "t", "child", "r1", **lineage)

@@ -114,7 +114,7 @@ async def test_message_size_is_limited_to_mebibyte(scripted: Scripted) -> None:
 
 
 async def refusal(writes: MailPolicy, reads: MailPolicy, scripted: Scripted) -> str | None:
-    """What keeps `writer` from writing to `reader`, if anything does."""
+    """The error of a message from `writer` to `reader`, if any."""
     agents = [
         Agent("writer", model=scripted(send(to_agent("there", "reader")), "ok"), mail=writes),
         Agent("reader", model=ScriptedModel(["read"]), mail=reads),

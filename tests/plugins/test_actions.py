@@ -22,7 +22,7 @@ class Job(Struct):
 
 
 class Done(StateKey[list[str], str]):
-    """What was done."""
+    """The names of the actions that were done."""
 
     name, scope, merge = "done", "thread", "commutative"
     default: list[str] = []
@@ -84,7 +84,7 @@ def at(phase: str, step: int, what: Any) -> Plugin:
 
 
 async def stored(runtime: Runtime) -> bytes | None:
-    """What was done on thread `t`, as the store has it."""
+    """The actions done on thread `t`, as the store has them."""
     view = await runtime.store.load("t")
     assert view is not None
     return view.state.get("done")

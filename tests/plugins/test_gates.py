@@ -270,7 +270,7 @@ async def test_block_counts_after_approval(scripted: Scripted) -> None:
 
 
 class Budget(StateKey[int, int]):
-    """What is left to spend."""
+    """The remaining budget."""
 
     name, default, merge = "budget", 10, "commutative"
 
@@ -303,7 +303,7 @@ class Thrifty(Plugin):
 
 
 async def spent(scripted: Scripted, *calls: Any, **options: Any) -> list[str]:
-    """What the model is told of these calls, in its order."""
+    """The results of these calls in the request, in order."""
     runtime = Runtime(
         [Agent("agent", model=scripted(list(calls), "ok"), tools=[spend, earn], plugins=[Thrifty()], **options)]
     )

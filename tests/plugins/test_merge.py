@@ -55,7 +55,7 @@ class Writer(NamedTuple):
 
 
 def act(writer: Writer, ctx: HookContext) -> None:
-    """What the hook does."""
+    """The body of a hook: its updates."""
     for key in writer.keys:
         seen = "" if KEYS[key].merge == "commutative" else "".join(ctx.state[KEYS[key]])
         ctx.update(KEYS[key], f"({writer.name}:{seen})")

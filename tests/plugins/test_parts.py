@@ -1,4 +1,4 @@
-"""What plugins bring along: tools, state keys and config; and how they are told apart."""
+"""Parts of plugins: tools, state keys and config, and their names."""
 
 from __future__ import annotations
 

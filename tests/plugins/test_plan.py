@@ -1,4 +1,4 @@
-"""What hooks change about a model call: tools on offer, settings, system text and the model itself."""
+"""Changes of hooks to a model call: tools on offer, settings, system text and the model itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runtimes on one store with a bus between them: what one does the other hears at once, or finds out."""
+"""Two runtimes on one store with a bus between them: changes reach the other at once, or by polling."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Cluster:
 
 
 def _knows(one: Any, other: Any) -> bool:
-    """Whether one link heard of another that it is there, and whether it serves."""
+    """Whether one link knows of another member, and whether that one serves."""
     peer = one._peers._known.get(other.member_id)
     return peer is not None and peer.serves == other.serves
 
@@ -89,7 +89,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What isn't said over the bus is found out when the test is long over; whoever is asked may take its time."""
+    """Polls come after the end of the test, so only the bus can carry a change; replies may take long."""
     for name in ("PULSE", "PULSE_WITH_BUS", "IDLE", "IDLE_WITH_BUS"):
         monkeypatch.setattr(worker_module, name, 600)
     monkeypatch.setattr(following, "POLL_WITH_BUS", 600)
@@ -116,7 +116,7 @@ def reading(*pieces: str, hold: Hold | None = None, hold_at: int = 1) -> Functio
 
 
 async def record(events: AsyncIterator[AnyEvent], seen: list[Event] | None = None) -> list[Event]:
-    """What is read until the run is over."""
+    """The events until the end of the run."""
     seen = [] if seen is None else seen
     async for event in events:
         seen.append(event)
@@ -128,8 +128,9 @@ async def record(events: AsyncIterator[AnyEvent], seen: list[Event] | None = Non
 async def both_read(
     front: Runtime, back: Runtime, agent: str, hold: Hold, last: tuple[str, str]
 ) -> tuple[list[Event], list[Event]]:
-    """What two readers see of a run on thread `t`, one where it is asked for and one where it runs. It goes on
-    from where it holds when both have seen the last event before that, of this type and agent."""
+    """The events of a run on thread `t` for two readers, one in the process that asked for it and one where it
+    executes. The run leaves its hold when both have seen the last event before, of this type and agent.
+    """
     here, there = list[Event](), list[Event]()
     stream = front.stream(agent, "go", thread="t")
     reading = asyncio.gather(record(stream, here), record(back.events("t"), there))

@@ -53,7 +53,7 @@ def echoing(*holds: Hold, **options: Any) -> Runtime:
 
 
 async def said(runtime: Runtime) -> list[str]:
-    """What the user said on thread `t`, in order."""
+    """The user's texts on thread `t`, in order."""
     return [m.text for m in await runtime.threads.messages("t") if m.role == "user" and m.visibility == "all"]
 
 

@@ -1,4 +1,4 @@
-"""What a process takes on: its agents and no others, within its limits, and nothing that it waits for in vain."""
+"""The load of a process: its own agents only, within its limits, and no waits that can't end."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_queued_input_is_withdrawn_when_caller_leaves(store: Store | None)
 
 
 def asks(tool_name: str) -> FunctionModel:
-    """A model that calls a tool, and says what came of it."""
+    """A model that calls a tool, and repeats its result."""
 
     def reply(request: ModelRequest) -> Any:
         last = request.messages[-1]

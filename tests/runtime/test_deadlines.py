@@ -1,4 +1,4 @@
-"""Tickets with a deadline: default decisions and escalations, whoever runs when the time comes."""
+"""Tickets with a deadline: default decisions and escalations, in any process."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def agent(scripted: Scripted, *turns: object, tools: tuple[object, ...] = ()) ->
 
 
 async def finished_elsewhere(made: Agent, store: Path) -> list[str]:
-    """What the triggers of the thread's activations were, once another runtime has finished its run."""
+    """The triggers of the thread's activations, once another runtime has finished its run."""
     async with Runtime([made], store=store) as other:
         (run,) = await other.runs.list(thread="t")
         result = await soon(other.wait(run.id))
@@ -205,7 +205,7 @@ async def left_in_the_middle(scripted: Scripted, *turns: str) -> tuple[Runtime, 
 
 
 async def _lose(runtime: Runtime) -> None:
-    """What a process leaves that is cut off."""
+    """The state that a process leaves which is cut off."""
     for act in list(runtime._scope.dispatch.active.values()):
         act.cut_off()
     await until(lambda: not runtime._scope.dispatch.active)

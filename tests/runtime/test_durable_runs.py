@@ -1,4 +1,4 @@
-"""Runs in a file: another process goes on with them, and repeating a request repeats nothing."""
+"""Runs in a file: another process continues them, and a repeated request has no effect."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def echo(hold: Hold | None = None) -> FunctionModel:
 
 
 async def die(runtime: Runtime) -> None:
-    """What the store sees when a process ends: its lease is over. What the runtime still does can't be written."""
+    """End the lease of a runtime, as the end of its process does; its later commits are refused."""
     await runtime._scope.shared.worker.state.lease.close()
 
 

@@ -1,4 +1,4 @@
-"""What is streamed of an answer is kept: for readers elsewhere, and for whoever takes the run over."""
+"""Streamed text is kept for readers elsewhere, and for a takeover."""
 
 from __future__ import annotations
 

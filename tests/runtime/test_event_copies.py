@@ -1,4 +1,4 @@
-"""What is read belongs to the reader: changing it changes neither the run nor what others read."""
+"""Results belong to their reader: a change to one affects neither the run nor other readers."""
 
 from __future__ import annotations
 

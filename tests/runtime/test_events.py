@@ -1,4 +1,4 @@
-"""What observers see: the order of events, the log behind them, and readers who come late, leave or lag."""
+"""Observers: the order of events, the log behind them, and readers that join late, leave or lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs cost the process besides their work: what they leave for the garbage collector."""
+"""The cost of runs beside their work: cyclic garbage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count(n: int) -> str:
 
 @pytest.fixture
 def left_over() -> Iterator[list[object]]:
-    """What only the garbage collector could free, from the test's beginning on."""
+    """The objects since the test's beginning that only the garbage collector could free."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)

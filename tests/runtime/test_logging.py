@@ -1,4 +1,4 @@
-"""What is logged: nothing that a caller gets anyway, and a traceback once."""
+"""The log: no errors that a caller gets anyway, and each traceback once."""
 
 from __future__ import annotations
 

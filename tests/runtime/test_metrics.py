@@ -1,4 +1,4 @@
-"""What a worker counts, and what it looks up when somebody asks."""
+"""The counters of a worker, and the values that it looks up on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that wait while their code changes: what goes on, what is refused and why, and what is found beforehand."""
+"""Parked runs whose code changed: resumed or refused with the reason, and checked beforehand."""
 
 from __future__ import annotations
 
@@ -298,8 +298,7 @@ async def test_run_of_missing_agent_can_be_cancelled(make: Make) -> None:
 
 
 async def test_orphan_of_missing_agent_can_be_cancelled(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """Input for its thread waits its turn, nobody tries again and again to go on with it, and cancelling says what
-    is known of its calls."""
+    """Input for its thread stays queued, no process retries the run, and a cancellation reports its calls."""
     hold = Hold()
     dead = make(holding(hold), model=FunctionModel(lambda r: call("wait")))
     work = asyncio.create_task(dead.run("agent", "go", thread="t"))

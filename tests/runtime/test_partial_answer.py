@@ -35,7 +35,7 @@ def partial() -> PartialAnswer:
 
 
 class Screen:
-    """What a person sees who is shown these events."""
+    """The text on the screen of a reader of these events."""
 
     def __init__(self) -> None:
         self.text = ""

@@ -1,4 +1,4 @@
-"""What comes in at the worst moment: while a run ends, while it suspends, before its sender is told."""
+"""Input at bad moments: while a run ends, while it suspends, before its sender has the receipt."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Spoken:
 
 
 class Screen:
-    """What a person sees of an answer who is shown these events."""
+    """The text of an answer on the screen of a reader of these events."""
 
     def __init__(self) -> None:
         self.shown: dict[type[Delta], str] = {}

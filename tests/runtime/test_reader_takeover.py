@@ -57,7 +57,7 @@ class Speaker:
 
 
 class Transcript:
-    """What a reader has, who appends deltas or places them by their offset."""
+    """The transcript of a reader that appends deltas or places them by their offset."""
 
     def __init__(self, *, places: bool) -> None:
         self.messages: list[str] = []
@@ -186,7 +186,7 @@ class Cluster:
 
 
 async def turns(number: int) -> None:
-    """Let everything go on for so many turns of the event loop."""
+    """Let other tasks run for so many turns of the event loop."""
     for _ in range(number):
         await asyncio.sleep(0)
 

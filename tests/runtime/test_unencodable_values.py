@@ -1,4 +1,4 @@
-"""Whatever tools, hooks and callers hand over, what is kept can be read again: it is mended, or refused."""
+"""Stored values can always be read again: odd values of tools, hooks and callers are cleaned or refused."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _model(name: str) -> Any:
 
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What isn't said over the bus is found out when the test is long over; whoever is asked may take its time."""
+    """Polls come after the end of the test, so only the bus can carry a change; replies may take long."""
     for name in ("PULSE", "PULSE_WITH_BUS", "IDLE", "IDLE_WITH_BUS"):
         monkeypatch.setattr(worker_module, name, 600)
     monkeypatch.setattr(waiting, "SHORTEST", 600)

@@ -1,4 +1,4 @@
-"""What a caller can get wrong: one clear error of ours, and nothing is left half-done."""
+"""Wrong calls: one clear error of ours, and no partial effect."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def outcomes(runtime: Runtime) -> list[str | None]:
 
 
 class Halves:
-    """A model whose answer stops in the middle until it may go on."""
+    """A model whose answer stops in the middle until it is released."""
 
     name = "halves"
     live = False

@@ -1,4 +1,4 @@
-"""Who may answer a ticket, over HTTP: requester, assignee, quorum, edits, replays and stale digests."""
+"""The right to answer a ticket, over HTTP: requester, assignee, quorum, edits, replays and stale digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the console needs of the HTTP API beside the everyday verbs."""
+"""The parts of the HTTP API for the console, beside the everyday verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch feed: who is told of which change, and what it costs without readers."""
+"""The watch feed: the readers of each change, and its cost without readers."""
 
 from __future__ import annotations
 

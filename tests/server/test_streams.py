@@ -210,7 +210,7 @@ async def test_cleanup_runs_at_shutdown() -> None:
 
 
 async def test_slow_reader_is_cut_off() -> None:
-    """What it hasn't read is dropped, so that it doesn't take a part for the whole."""
+    """The unread rest is dropped, so that the client doesn't take a part for the whole."""
     source = Source(*[frame("a", b"x" * 100_000)] * 500)
     async with streaming(source, stuck_seconds=0.2) as url:
         reader, writer = await raw(url)

@@ -36,7 +36,7 @@ class Proxy:
         self.lost.clear()
 
     def cut(self) -> None:
-        """Close the clients' connections. The server goes on with what it has."""
+        """Close the clients' connections. The server keeps working on their statements."""
         for writer in self._clients:
             writer.transport.abort()
 

@@ -1,4 +1,4 @@
-"""What tests of the Postgres store are written with."""
+"""Helpers of the tests of the Postgres store."""
 
 from __future__ import annotations
 

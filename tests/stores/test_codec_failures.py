@@ -1,4 +1,4 @@
-"""A codec that fails: whoever writes hears why, nothing is half-written, and the store goes on."""
+"""A codec that fails: the writer gets its error, nothing is half-written, and the store stays usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sees of a database, and that it costs no more to look at a large one."""
+"""An operator's overview of a database, at the same cost for a large one."""
 
 from __future__ import annotations
 

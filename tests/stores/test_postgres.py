@@ -1,4 +1,4 @@
-"""What is Postgres's own: batches, schemas, and text that it can't hold."""
+"""Rules of Postgres alone: batches, schemas, and text that it can't hold."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ async def test_zero_wait_still_allows_a_moment_to_connect() -> None:
 
 
 def test_wait_counts_from_the_call() -> None:
-    """What took long to fail, as on a network that is silent, is tried again once and no more."""
+    """A statement that failed slowly, as on a silent network, is retried once."""
     broken, now = ConnectionResetError(), monotonic()
     late, early = Retry(now - 1), Retry(now + 60)
     assert [late.after(broken, ever_connected=True) for _ in range(2)] == [0.0, None]

@@ -488,7 +488,7 @@ async def test_plans_made_on_empty_tables_read_no_whole_table() -> None:
 
 
 async def write_all_kinds(store: PostgresStore, name: str) -> None:
-    """Runs that begin, go on and end, several at once, deliveries, and claims."""
+    """Runs that start, continue and end, several at once, deliveries, and claims."""
     writers = [Writer(store, f"{name}-{n}") for n in range(3)]
 
     def deliver(writer: Writer, item_id: str) -> list[Any]:

@@ -334,7 +334,7 @@ async def test_commit_after_one_of_unknown_outcome_reads_the_head() -> None:
 
 
 async def test_lost_statement_that_still_runs_is_not_repeated() -> None:
-    """The client gives up on a statement that waits for a lock; the server goes on with it."""
+    """The client gives up on a statement that waits for a lock; the server still executes it."""
     async with fresh_store() as near, through_a_proxy(near) as (far, proxy):
         (writer,) = await begun(far, 1)
         blocker = await asyncpg.connect(server().url(), server_settings={"search_path": schema_of(near)})

@@ -39,7 +39,7 @@ async def a_guarded_user(*rights: str) -> AsyncIterator[None]:
 
 
 async def refusal(url: str, *, write: bool = False, **options: Any) -> str:
-    """What the store says when it is used; everything that could be shown of it is searched for the password."""
+    """The error of the store on first use; all that shows of it is searched for the password."""
     store = PostgresStore(url, **options)
     try:
         with pytest.raises(StoreUnavailable) as caught:

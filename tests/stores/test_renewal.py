@@ -1,4 +1,4 @@
-"""A lease whose renewal meets errors, and one whose worker stalls: the first goes on, the second runs out."""
+"""A lease whose renewal meets errors continues; one whose worker stalls ends."""
 
 from __future__ import annotations
 

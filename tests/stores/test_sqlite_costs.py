@@ -1,4 +1,4 @@
-"""What reading a view, delivering an item and growing cost on SQLite: never the length of the thread."""
+"""The cost of views, deliveries and commits on SQLite doesn't depend on the length of the thread."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def traced(store: SqliteStore) -> list[str]:
 
 
 def at_once(work: Coroutine[Any, Any, Committed]) -> Committed | None:
-    """What the work comes to, if it waits for nothing but its turn."""
+    """The result of a commit that waits for nothing; None if it waits."""
     try:
         while work.send(None) is None:
             pass

@@ -1,4 +1,4 @@
-"""What one statement writes on SQLite, for many owners or one, is what any other way would have written."""
+"""A grouped statement on SQLite writes the same rows as single statements, for one owner or many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDS = st.sampled_from(["7", "007", "1e5", "0x10", "-0", " 1", "+1", "1.0", "call
 
 
 class Step(NamedTuple):
-    """What an owner adds to its thread."""
+    """The additions of an owner to its thread."""
 
     thread: str = "a"
     id: str = "call"

@@ -1,4 +1,4 @@
-"""What is undone on SQLite leaves nothing: not in the file, not in what is known of it, and nobody waiting."""
+"""A rollback on SQLite leaves nothing: no rows, no cached heads, and no waiting writer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class Panic(BaseException):
-    """What a codec that isn't written in Python may raise."""
+    """An error that a codec may raise which isn't written in Python."""
 
 
 class Fragile:

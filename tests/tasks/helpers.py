@@ -1,4 +1,4 @@
-"""What the tests of tasks share."""
+"""Helpers of the tests of tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spawning(target: Any, tool_name: str = "begin", /, *, effect: Any = "once", 
 
 
 async def told(runtime: Runtime, thread: str = "t") -> list[str]:
-    """What the model was told about tasks, in order."""
+    """The task events that the model was shown, in order."""
     return [
         m.text for m in await runtime.threads.messages(thread) if m.role == "user" and m.visibility == "internal"
     ]
@@ -45,7 +45,7 @@ async def task_of(runtime: Runtime, thread: str = "t") -> TaskRecord:
 
 
 async def eventually(look: Callable[[], Any]) -> Any:
-    """What a look comes to once it comes to something."""
+    """The first result of a function that isn't empty."""
     async with asyncio.timeout(120):
         while not (found := await look()):
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A task whose owner has as much pending as an inbox takes: it is run once, and its owner hears of it."""
+"""A task whose owner has a full inbox: it runs once, and its owner gets the report."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ class Office:
         self._options = options
 
     def lead(self, request: ModelRequest) -> Any:
-        """What the lead says, turn by turn."""
+        """The next answer of the lead."""
         self.asked.append(request)
         return self._turns[len(self.asked) - 1]
 
     def agents(self) -> list[Agent]:
-        """Those who are there."""
+        """The agents of the shop."""
         busy = [holding(self.hold, effect="pure")]
         return [
             Agent(
@@ -83,7 +83,7 @@ async def handed_over(runtime: Runtime, first: str) -> RunRecord:
 
 
 async def assert_heard(runtime: Runtime, run: RunRecord) -> None:
-    """The run heard of the worker, and ended after that by itself."""
+    """The run got the report of the worker, and ended after that by itself."""
     await soon(runtime.wait(run.id))
     done = await runtime.runs.get(run.id)
     assert done.outcome is not None

@@ -1,4 +1,4 @@
-"""`kill -9` while a task runs: another process goes on by its declared effect, and says what nobody knows."""
+"""`kill -9` while a task runs: another process continues by its declared effect, and reports unknown outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[CrashLab]:
 
 
 def killed(place: CrashLab, effect: str) -> str:
-    """Kill a process while its task runs, and let another one go on; what the model says in the end."""
+    """Kill a process while its task runs, let another one continue it, and return the model's last text."""
     scenario = getattr(workshop, effect)
     place.hold("work")
     first = place.start(scenario)
@@ -56,7 +56,7 @@ def test_once_task_is_reported_unknown(site: CrashLab) -> None:
 
 
 def test_restore_fails_orphaned_tasks(site: CrashLab) -> None:
-    """Those that can't go on: a bare coroutine is lost, which is said once and by its name."""
+    """A bare coroutine can't be continued: it is reported as lost, once and by its name."""
     said = killed(site, "bare")
     assert said.count("task lost: the process that ran it ended") == 1
     assert 'name="the-work"' in said

@@ -1,4 +1,4 @@
-"""Runs that stand still: from the next step on, holding nothing, until somebody lets them go on."""
+"""Paused runs: they stop before the next step and hold nothing until they are continued."""
 
 from __future__ import annotations
 

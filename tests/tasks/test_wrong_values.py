@@ -1,4 +1,4 @@
-"""What callers can get wrong about work besides a conversation: refused at once, and the thread stays readable."""
+"""Wrong values for tasks and schedules: refused at once, and the thread stays readable."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Line(Struct):
 
 @dataclass
 class Order:
-    """What somebody wants."""
+    """A wish."""
 
     id: int
     lines: list[Line]

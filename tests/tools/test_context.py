@@ -1,4 +1,4 @@
-"""What a tool sees and does through its context, in real runs."""
+"""The context of a tool, in real runs."""
 
 from __future__ import annotations
 

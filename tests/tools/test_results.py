@@ -1,4 +1,4 @@
-"""What a tool returns becomes what the model is told."""
+"""Results of tools, as models are shown them."""
 
 from __future__ import annotations
 

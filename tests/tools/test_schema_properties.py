@@ -1,4 +1,4 @@
-"""Whatever the type and the JSON, there is a schema, and a value or a clear error."""
+"""Every type has a schema, and every JSON a value of it or a clear error."""
 
 from __future__ import annotations
 

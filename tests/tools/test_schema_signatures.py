@@ -1,4 +1,4 @@
-"""Signatures and docstrings become the parameters that a model is told of."""
+"""Signatures and docstrings become the parameters in a model's schema."""
 
 from __future__ import annotations
 

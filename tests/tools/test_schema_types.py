@@ -131,7 +131,7 @@ def test_non_recursive_types_are_inlined() -> None:
     schema = Shape(dict[str, Order]).schema
     assert "$defs" not in schema
     order = schema["additionalProperties"]
-    assert order["description"] == "What somebody wants."
+    assert order["description"] == "A wish."
     assert order["properties"]["lines"]["items"]["properties"]["price"] == {"type": "number"}
     assert order["properties"]["when"] == {
         "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}],
@@ -173,21 +173,21 @@ def test_model_in_dataclass_keeps_descriptions_and_defaults() -> None:
 
 def test_records_with_models_keep_names_and_descriptions() -> None:
     class Chain(NamedTuple):
-        """What follows what."""
+        """A chain of values."""
 
         pet: Cat | str
         next: Any
 
     class Words(TypedDict):
-        """What was said."""
+        """Words about a pet."""
 
         words: Cat | str
 
     schema = Shape(tuple[TupleOwner, Chain, Words]).schema
     assert [part.get("description") for part in schema["items"]["anyOf"]] == [
         None,
-        "What follows what.",
-        "What was said.",
+        "A chain of values.",
+        "Words about a pet.",
     ]
 
 

@@ -30,7 +30,7 @@ def threads() -> Iterator[ToolThreads]:
 
 @pytest.fixture
 def crashes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a thread let escape."""
+    """The exceptions that escaped from threads."""
     seen: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", seen.append)
     return seen

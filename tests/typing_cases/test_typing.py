@@ -16,7 +16,7 @@ EXPECTED = re.compile(r"# error: (\w+)$")
 
 @pytest.fixture(scope="module")
 def reported() -> dict[str, dict[int, str]]:
-    """What pyright says about the snippets, by file and line. It runs once: it takes seconds."""
+    """The errors of pyright for the snippets, by file and line. It runs once: it takes seconds."""
     command = [sys.executable, "-m", "pyright", "-p", str(HERE), "--pythonpath", sys.executable, "--outputjson"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found: dict[str, dict[int, str]] = {"accepted.py": {}, "rejected.py": {}}

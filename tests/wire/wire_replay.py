@@ -42,7 +42,7 @@ def events(*chunks: Any, done: bool = True) -> bytes:
 async def heard(
     make: Make, body: bytes, *, kind: str = "text/event-stream", status: int = 200, request: ModelRequest = HELLO
 ) -> Heard:
-    """What a model makes of a body; raises its error."""
+    """The chunks that a model reads from a body; raises its error."""
     client = Replayed(body, kind=kind, status=status).client()
     try:
         return await listen(make(http_client=client), request)
@@ -51,7 +51,7 @@ async def heard(
 
 
 async def outcome(make: Make, body: bytes, **options: Any) -> Heard | ModelError:
-    """What a model makes of a body, or its error."""
+    """The chunks that a model reads from a body, or its error."""
     try:
         return await heard(make, body, **options)
     except ModelError as error:

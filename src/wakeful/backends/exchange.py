@@ -1,4 +1,4 @@
-"""One request to a backend: its control, what it shows, what it saves, and its end."""
+"""One request to a backend: its control, emissions, saved state and result."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Exchange:
     # -- callbacks of the backend -----------------------------------------------------------------------------
 
     def _show(self, emission: Emission) -> None:
-        """Show what the backend emits."""
+        """Publish an emission of the backend."""
         if self._over:
             raise ExecutionFailed("the request is over; emit before the backend returns")
         act, answer = self._act, self._answer

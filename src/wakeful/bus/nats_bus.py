@@ -235,7 +235,7 @@ class _NatsLink(WireLink):
 
 
 def _abort(client: Any) -> None:
-    """Close the socket without sending what is buffered, so that `Client.close` returns."""
+    """Close the socket without sending buffered data, so that `Client.close` returns."""
     writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
     if writer is not None:
         writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Running a claimed thread: start what it is due for, or release the claim."""
+"""Claimed threads: start their due work, or release the claim."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOTHING_DUE_PAUSE = 250
 
 
 async def run_claimed(dispatch: Dispatcher, claimed: Claimed, fence: Fence) -> None:
-    """Run what a claimed thread is due for. In every case the claim is used or released."""
+    """Start the due work of a claimed thread. In every case the claim is used or released."""
     thread_id, since = claimed.thread_id, asyncio.get_running_loop().time()
     has_caller = False
     try:
@@ -107,7 +107,7 @@ async def start_requested(dispatch: Dispatcher, item: InboxItem, started: asynci
                 raise
             stored = await dispatch.env.store.load(thread_id)
             if stored is None or stored.thread.claimed or stored.thread.dead or stored.run or stored.inbox:
-                return  # Something else has its turn.
+                return  # Other work comes first.
             history = await dispatch.activations.history(stored, new.agent_id)
             act = _count_start(dispatch, since, dispatch.activations.new(new, stored, history), started)
             act.draft.inbox_head = stored.thread.inbox_head

@@ -42,7 +42,7 @@ async def cancel(dispatch: Dispatcher, run_id: str, reason: str, *, leave_tasks:
 
 
 async def _cancel_unstarted(dispatch: Dispatcher, run_id: str, item: InboxItem, reason: str) -> bool:
-    """Cancel a run whose input waits its turn; False if it started meanwhile.
+    """Cancel a run whose input is queued; False if it started meanwhile.
 
     A task starts and is cancelled at once, so that its owner gets a report. Other input is retracted.
     """

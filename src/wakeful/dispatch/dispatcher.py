@@ -1,4 +1,4 @@
-"""The dispatcher: starts what is due on a thread, and delivers inbox items to the process that runs it."""
+"""The dispatcher: starts due work on a thread, and delivers inbox items to the process that runs it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Dispatcher(Host):
     # -- starting --------------------------------------------------------------------------------------------
 
     async def start_if_due(self, thread_id: str, *, at_once: bool = False) -> bool:
-        """Start what is due on an idle thread: pending input, a run whose owner died, a timer.
+        """Start the due work of an idle thread: pending input, a run whose owner died, a timer.
 
         Returns whether the thread has work, here or elsewhere. Where due work has to be claimed first, the worker
         starts it, unless a run of this process waits for it and wants it `at_once`.

@@ -161,7 +161,7 @@ def output_of(registry: Registry, run: RunRecord, text: str) -> Any:
 
 
 def item_of(new: NewRun, policy: InputPolicy) -> InputItem:
-    """The inbox item of a run that waits its turn."""
+    """The inbox item of a queued run."""
     if new.message is None:
         raise ValueError(f"run {new.run_id} has no message to put into an inbox")
     return InputItem(

@@ -1,4 +1,4 @@
-"""Running new input on its thread: at once if the thread is free, else when it has its turn."""
+"""Runs for new input: started at once if the thread is free, else queued."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def _run_now(
     opened: Opened | None,
     started: Started | None,
 ) -> RunResult | None:
-    """Run new input at once; None if it has to wait its turn."""
+    """Run new input at once; None if it is queued."""
     act, was_lost, slot = None, False, await _take_slot(dispatch, new, stored)
     try:
         if slot == "none":
@@ -126,7 +126,7 @@ async def _repeat(
     return await _run_in_turn(dispatch, replace(new, thread_id=first.thread_id), None)
 
 
-# -- input that waits its turn -------------------------------------------------------------------------------
+# -- queued input --------------------------------------------------------------------------------------------
 
 
 class _CallerLeft(Exception):

@@ -1,4 +1,4 @@
-"""Callers of this process that wait for input of theirs to have its turn on a thread."""
+"""Callers of this process whose input is queued on a thread."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ async def _wait(dispatch: Dispatcher, run_id: str, watch: Watch) -> RunResult[An
 
 
 async def _wait_for_start(dispatch: Dispatcher, run_id: str, watch: Watch, *, gone: bool) -> bool:
-    """Wait for a run whose input has yet to have its turn; returns whether neither of them is in the store."""
+    """Wait for a run whose input is queued; returns whether neither of them is in the store."""
     item = await dispatch.env.store.item_of_run(run_id)
     if item is not None and item.status == "retracted":
         raise InputRetracted(

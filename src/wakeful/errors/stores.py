@@ -69,7 +69,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreLost(StoreUnavailable):
-    """The file of the store was deleted, replaced or cut off while it was open. What was written since is lost."""
+    """The file of the store was deleted, replaced or cut off while it was open. Later writes are lost."""
 
 
 class InvalidStore(StoreUnavailable):

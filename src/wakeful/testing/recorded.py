@@ -1,4 +1,4 @@
-"""Tools that return what was recorded of others."""
+"""Tools that return the recorded results of others."""
 
 from __future__ import annotations
 

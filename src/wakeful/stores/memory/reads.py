@@ -248,7 +248,7 @@ class MemoryReads:
         return an_id in self._tenant.items or await self.decision(an_id) is not None
 
     async def item(self, item_id: str) -> InboxItem | None:
-        """An inbox item or a request, whatever became of it."""
+        """An inbox item or a request in any state."""
         return self._tenant.items.get(item_id)
 
     async def item_of_run(self, run_id: str) -> InboxItem | None:
@@ -276,7 +276,7 @@ class MemoryReads:
         return wanted(relays, thread_id=thread_id, run_id=run_id, kind=kind, status=status)[:limit]
 
     async def due_relays(self, kind: str, now: int, *, limit: int = 100) -> Sequence[Relay]:
-        """Live relays of that kind which are due, have something behind their cursor, and nobody delivers."""
+        """Due live relays of a kind, with entries after their cursor and without a deliverer."""
         due = [
             relay
             for relay in await self.relays(kind=kind, status="live")

@@ -195,7 +195,7 @@ class _Seen(Struct):
 
 
 async def claim(connection: Any, request: ClaimRequest) -> Claim:
-    """Take dispatches that are due and that nobody alive has claimed."""
+    """Claim due dispatches without a live owner."""
     is_limited = request.per_tenant is not None or bool(request.per_agent)
     async with AsyncExitStack() as stack:
         if is_limited:  # Workers count one at a time.

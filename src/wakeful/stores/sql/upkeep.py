@@ -216,7 +216,7 @@ def prune(tenant: str, retention: Retention) -> Script[Pruned]:
         sql = "DELETE FROM records WHERE tenant = ? AND kind = ? AND at < ? RETURNING 1"
         audit = len((yield sql, (tenant, record_kind(AuditEntry), now - retention.audit)))
     yield (
-        # By the row of a dead worker others find what it left.
+        # Other workers find the claims of a dead worker by its row.
         """DELETE FROM workers WHERE until < ? AND id NOT IN (SELECT claim FROM threads WHERE claim IS NOT NULL)
            AND id NOT IN (SELECT owner FROM relays WHERE owner IS NOT NULL)""",
         (now - 24 * 3600 * 1000,),

@@ -109,7 +109,7 @@ class Database:
         return is_locked
 
     def close(self) -> None:
-        """Close both connections and remove the owner files. Blocks until what is being written is written."""
+        """Close both connections and remove the owner files. Blocks until the open transaction is committed."""
         if self.is_closed:
             return
         self.writer.close()

@@ -124,7 +124,7 @@ class Writer:
             self._thread.post(lambda: self._transact(work), on_end)
 
     def close(self) -> None:
-        """Write what is being written and refuse what waits. Blocks."""
+        """Commit the open transaction and refuse waiting commits. Blocks."""
         with self._queue_lock:
             self.is_closed = True
         self._thread.close()
@@ -263,7 +263,7 @@ class Writer:
         job.group = group
 
     def _end(self, batch: list[CommitJob], loop: asyncio.AbstractEventLoop | None) -> None:
-        """Tell the writers of a batch, and write what was added meanwhile. `loop` is the running loop, if any."""
+        """Resolve the futures of a batch, and schedule later commits. `loop` is the running loop, if any."""
         with self._queue_lock:
             self._flushing = self._queue[0].future.get_loop() if self._queue else None
             following = self._flushing
