@@ -111,7 +111,7 @@ CODE = {
     "finished runs and other threads are kept": days(RETENTION.runs),
     "lease of a process on its claims": f"{LEASE_MS / 1000:g} s",
     "pending items in an inbox": f"{MAX_PENDING:,}",
-    "pending items besides, of what isn't input": f"{RESERVE:,}",
+    "other pending items, such as decisions and reports of tasks": f"{RESERVE:,}",
     "pending items in an inbox that takes messages": f"{MAX_PENDING_MAIL:,}",
     "attempts to deliver a message outside the store": str(DELIVERY.attempts),
     "first pause after a delivery that failed": f"{DELIVERY.backoff:g} s",
