@@ -178,6 +178,7 @@ async def test_secret_is_in_no_request_of_any_purpose(codec: Codec) -> None:
     sent = [request.raw for request in server.requests]
     assert sum(request.path == "/count" for request in server.requests)
     assert not [body for body in sent if SECRET.encode() in body]
+    assert [body for body in sent if b"It is [masked] and 0" in body], "no request had the begun answer"
     assert b"Take [masked]." in b"".join(heard)
     assert b"Yes, [masked]." in b"".join(heard)
     assert SECRET.encode() not in b"".join(heard)
