@@ -80,3 +80,13 @@ async def test_wrong_call_names_the_runtime_and_no_internal_class() -> None:
     for handle in (runtime, runtime.tenant("acme")):
         with pytest.raises(TypeError, match=r"^Runtime\.run\(\.\.\.\) has no argument 'threat'"):
             await handle.run("a", "go", threat="t")  # type: ignore[call-arg]
+
+
+async def test_handles_show_their_ids_alone() -> None:
+    runtime = Runtime([Agent("a", model=ScriptedModel(["one", "two"]))])
+    handle = await runtime.start("a", "go", thread="t")
+    task = await runtime.tasks.spawn("a", "go", thread="t")
+    assert repr(handle) == f"RunHandle(run_id={handle.run_id!r}, thread_id='t')"
+    assert repr(task) == f"TaskHandle(id={task.id!r}, thread_id={task.thread_id!r})"
+    await handle.result()
+    await task.result()

@@ -25,6 +25,9 @@ class RunHandle(Struct, Generic[Output], frozen=True, eq=False):
     thread_id: str
     _scope: Scope
 
+    def __repr__(self) -> str:
+        return f"RunHandle(run_id={self.run_id!r}, thread_id={self.thread_id!r})"
+
     async def result(self, *, check: bool = True) -> RunResult[Output]:
         """Wait until the run waits or is done, whichever process executes it.
 
@@ -50,6 +53,9 @@ class TaskHandle(Struct, frozen=True, eq=False):
     id: str
     thread_id: str | None
     _scope: Scope
+
+    def __repr__(self) -> str:
+        return f"TaskHandle(id={self.id!r}, thread_id={self.thread_id!r})"
 
     async def record(self) -> TaskRecord:
         """The task's record as it is now."""
