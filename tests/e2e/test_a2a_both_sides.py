@@ -75,6 +75,12 @@ class Shops:
             assert time.monotonic() < deadline, "it never came true"
             time.sleep(0.02)
 
+    def tickets_of_remote(self) -> str:
+        listed = self._start("-m", "wakeful.cli", "tickets", "list", "served.db", "--json")
+        out, err = listed.communicate(timeout=60)
+        assert listed.returncode == 0, err
+        return out
+
     def touch(self, *names: str) -> None:
         for name in names:
             (self.folder / name).touch()
@@ -155,9 +161,7 @@ def test_a2a_cancellation_reaches_remote(shops: Shops) -> None:
     assert status == "waiting"
     _, status, _, tickets, error = shops.told("cancel")
     assert (status, tickets, error) == ("done", [], "cancelled: enough")
-    listed = shops._start("-m", "wakeful.cli", "tickets", "list", "served.db", "--json")
-    out, err = listed.communicate(timeout=60)
-    assert (out, listed.returncode) == ("", 0), err
+    shops.until(lambda: shops.tickets_of_remote() == "")
 
 
 def test_a2a_denial_reaches_remote(shops: Shops) -> None:

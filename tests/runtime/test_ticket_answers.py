@@ -582,6 +582,41 @@ async def test_ticket_is_reassigned_while_sibling_runs(make: Make, spy: Spy, pla
         assert (await other.tickets.answer(moved.id, True)).status == "done"
 
 
+async def test_reassigned_ticket_is_read_after_its_decision(spy: Spy) -> None:
+    """The owner of the thread commits the change between the reads of the ticket and of its decisions."""
+
+    class Slow(MemoryStore):
+        """Commits decisions during the second read of them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.reads, self.is_read = 0, asyncio.Event()
+
+        async def decisions(self, ticket_id: str) -> Any:
+            self.reads += 1
+            if self.reads == 2:
+                self.is_read.set()
+                while not await super().decisions(ticket_id):
+                    await asyncio.sleep(0)
+            return await super().decisions(ticket_id)
+
+        async def commit(self, commit: Commit) -> Committed:
+            if commit.decisions:
+                await self.is_read.wait()
+            return await super().commit(commit)
+
+    hold = Hold()
+    model = ScriptedModel([[call("wait"), call("act")], "done"])
+    runtime = Runtime([Agent("agent", model=model, tools=[holding(hold), approved(spy)])], store=Slow())
+    async with runtime:
+        handle = await runtime.start("agent", "go", thread="t")
+        await soon(hold.reached.wait())
+        (ticket,) = await runtime.tickets.list(handle.run_id)
+        assert (await soon(runtime.tickets.reassign(ticket.id, "bob"))).assignee == "bob"
+        hold.released.set()
+        await soon(handle.result())
+
+
 async def test_reassignment_is_withdrawn_from_inbox_when_owner_left(spy: Spy) -> None:
     class Claimed(MemoryStore):
         """Says once that somebody owns the thread."""

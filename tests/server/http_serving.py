@@ -43,7 +43,7 @@ def office(**options: Any) -> Runtime:
 @asynccontextmanager
 async def serve_people(runtime: Runtime, **options: Any) -> AsyncIterator[dict[str, Person]]:
     """Serve a runtime; yields a client for each of `PEOPLE`, and one without a credential as `anonymous`."""
-    served = app(runtime, auth=ApiKeys(runtime.store), **options)
+    served = app(runtime, auth=ApiKeys(runtime.store), **{"hosts": ["wakeful.test"], **options})
     headers: dict[str, dict[str, str]] = {"anonymous": {}}
     for name, (tenant, scopes) in PEOPLE.items():
         _, text = await create_key(runtime.store.tenant(tenant), name, principal=name, scopes=scopes)

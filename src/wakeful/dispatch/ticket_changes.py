@@ -33,7 +33,7 @@ async def change_open_ticket(dispatch: Dispatcher, decision: Decision, author: A
             raise not_taken(ticket, done.not_taken)
         if done is not None:
             check_reuse(done, decision)
-            return ticket
+            return (await load_ticket(store, ticket.id))[0]  # The decision may be newer than the first read.
         run = None if stored is None else stored.run
         if ticket.status != "open" or stored is None or run is None:
             raise await closed_error(store, ticket)
