@@ -100,6 +100,7 @@ _MODULES = (
     "testing",
     "tools",
     "types",
+    "ui",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from sockets import serve_app
-from wakeful import Agent, Approval, ModelRequest, Runtime, ScriptedModel, ToolContext, call, tool
+from wakeful import Agent, Approval, ModelRequest, Runtime, ScriptedModel, ToolContext, call, tool, ui
 from wakeful.identity import ApiKeys, create_key
 from wakeful.models import Chunk, StopChunk, TextChunk
 from wakeful.server import app
@@ -46,6 +46,15 @@ async def look(place: str, ctx: ToolContext) -> str:
     return f"{place} is fine"
 
 
+@tool(resumable=True)
+async def form(ctx: ToolContext) -> str:
+    """Show a form, and ask."""
+    ctx.ui(
+        ui.Surface("form", root="title", components={"title": ui.Text(ui.Bound("/title"))}, data={"title": "Hi"})
+    )
+    return f"the user says {ctx.ask('Where to?', schema=str)}"
+
+
 @tool
 async def delegate(to: str, ctx: ToolContext) -> str:
     """Delegate to another agent."""
@@ -60,7 +69,7 @@ async def poll(question: str, ctx: ToolContext) -> str:
 
 def bot(script: Any, *, below: Sequence[Any] = (), **options: Any) -> Runtime:
     """A runtime with an agent `bot` that has a model or follows a script, and one `below` for it."""
-    tools = [refund, pay, look, delegate, poll]
+    tools = [refund, pay, look, delegate, poll, form]
     agents = [
         Agent("bot", model=ScriptedModel(script) if isinstance(script, list) else script, tools=tools),
         Agent("below", model=ScriptedModel(below), tools=tools),

@@ -16,6 +16,8 @@ CLIENTS = [
     pytest.param("agui", id="1.0.0"),
     pytest.param("agui-0.0.59", id="0.0.59", marks=pytest.mark.long),
 ]
+# The messages that show a surface.
+SURFACE = ["surfaceUpdate", "dataModelUpdate", "beginRendering"]
 TOOLS = [{"name": "show", "description": "Show a page.", "parameters": SHOW}]
 
 
@@ -180,3 +182,18 @@ async def test_agui_client_answers_a_question(version: str, tmp_path: Path) -> N
         given = [{"interruptId": interrupt["id"], "status": "resolved", "payload": "Rome"}]
         done = await run(client, resume=given)
         assert texts(done, "tool") == ["the user says Rome"]
+
+
+@pytest.mark.parametrize("version", CLIENTS)
+async def test_agui_client_shows_a_surface_again(version: str, tmp_path: Path) -> None:
+    runtime = bot([call("form"), "Off to Rome."])
+    async with serve_bot(runtime) as served, node_client(version, "agui.mjs", tmp_path) as client:
+        for name in ("a", "b"):  # The second client reads the log.
+            await open_agent(client, served, name=name)
+            answer = await run(client, name=name, say=hi())
+            (surface,) = [m for m in answer["messages"] if m["role"] == "activity"]
+            assert (surface["activityType"], surface["content"]["surfaceId"]) == ("a2ui-surface", "form")
+            assert [next(iter(each)) for each in surface["content"]["operations"]] == SURFACE
+        given = [{"interruptId": answer["interrupts"][0]["id"], "status": "resolved", "payload": "Rome"}]
+        done = await run(client, name="b", resume=given)
+        assert len([m for m in done["messages"] if m["role"] == "activity"]) == 1

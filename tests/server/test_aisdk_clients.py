@@ -17,6 +17,8 @@ CLIENTS = [
     pytest.param("v5", id="5.0.277", marks=pytest.mark.long),
     pytest.param("v7", id="7.0.173", marks=pytest.mark.long),
 ]
+# The messages that show a surface.
+SURFACE = ["surfaceUpdate", "dataModelUpdate", "beginRendering"]
 TOOLS = [{"name": "show", "description": "Show a page.", "parameters": SHOW}]
 HI = {"text": "Hi"}
 
@@ -208,3 +210,15 @@ async def test_aisdk_client_answers_a_question(version: str, tmp_path: Path) -> 
         data = {"type": "data-answer", "data": {"ticket": question["data"]["ticket"], "value": "Rome"}}
         done = await do(client, "send", message={"role": "user", "parts": [data]})
         assert texts(done) == ["Off to Rome."]
+
+
+@pytest.mark.parametrize("version", CLIENTS)
+async def test_aisdk_client_shows_a_surface_again(version: str, tmp_path: Path) -> None:
+    runtime = bot([call("form"), "Off to Rome."])
+    async with serve_bot(runtime) as served, driver(version, tmp_path) as client:
+        for name in ("a", "b"):  # The second chat reads the log.
+            await open_chat(client, served, version, name=name)
+            message = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+            answer = await do(client, "send", name=name, message=message)
+            (surface,) = parts(answer, "data-a2ui-surface")
+            assert [next(iter(each)) for each in surface["data"]["content"]["operations"]] == SURFACE

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from inspect import currentframe, iscoroutine
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from ..errors import ConfigurationError, InvalidInput, ToolCancelled, ToolError, UsageError
 from ..state import AnyKey, Snapshot
-from ..types.content import Content, require_text
+from ..types.content import Artifact, Content, require_text
 from ..types.events import ActivityDelta, ActivitySnapshot, ToolOutput, ToolProgress
 from ..types.generics import Deps
 from ..types.mail import Receipt
@@ -35,6 +35,9 @@ from .services import ChildRequest, ChildResult, Services, Spawnable, SpawnReque
 from .signals import Asked
 from .terms import terms_of
 
+if TYPE_CHECKING:  # Few tools show surfaces.
+    from ..ui import Surface
+
 __all__ = ["ToolContext"]
 
 T = TypeVar("T")
@@ -53,6 +56,7 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
     _services: Services
     _deps: Any = None
     _asked: int = 0
+    _surfaces: tuple[Artifact, ...] = ()
 
     @property
     def deps(self) -> Deps:
@@ -204,6 +208,23 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
         check_json(patch)
         if (at := self._live()) is not None:
             self._services.publish(ActivityDelta(self.run, *at, self.call_id, name, patch))
+
+    def ui(self, surface: Surface) -> None:
+        """Show a user interface of `wakeful.ui`; the same surface again replaces it.
+
+        It stays with the call's result: readers who come later are shown it, too.
+        """
+        self.check_open()
+        artifact = surface.to_artifact()
+        self._surfaces = (*[one for one in self._surfaces if one.id != surface.id], artifact)
+        if (at := self._live()) is not None:
+            name = artifact.name or ""
+            self._services.publish(ActivitySnapshot(self.run, *at, self.call_id, name, artifact.content))
+
+    @property
+    def surfaces(self) -> tuple[Artifact, ...]:
+        """The surfaces that the call shows."""
+        return self._surfaces
 
     def _live(self) -> tuple[int, int] | None:
         """The log position and time of a live event; None if nobody is watching."""

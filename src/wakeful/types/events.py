@@ -240,12 +240,13 @@ class ToolCallReady(Event, tag="tool_call_ready"):
     arguments: dict[str, Any]
 
 
-class ToolCallSuspended(Event, tag="tool_call_suspended"):
-    """A call waits for the answer to its ticket."""
+class ToolCallSuspended(Event, omit_defaults=True, tag="tool_call_suspended"):
+    """A call waits for the answer to its ticket. `surfaces` are what the tool has shown until then."""
 
     call_id: str
     name: str
     ticket: Ticket
+    surfaces: tuple[Artifact, ...] = ()
 
 
 class ToolCallResumed(Event, tag="tool_call_resumed"):

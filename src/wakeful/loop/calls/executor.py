@@ -9,6 +9,7 @@ from inspect import isawaitable
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...clock import Clock, Timer
 from ...errors import ToolError
@@ -242,7 +243,10 @@ def _returned(call: Call, tool: Tool, context: ToolContext, value: Any) -> CallE
         return _unwound(call, context)
     call_id, limit = call.id, tool.max_result_bytes
     try:
-        return _end(call_id, "ok", context, reply_of(value, call_id, call.name, limit))
+        reply = reply_of(value, call_id, call.name, limit)
+        if context.surfaces:
+            reply = replace(reply, artifacts=(*reply.artifacts, *context.surfaces))
+        return _end(call_id, "ok", context, reply)
     except Exception as error:
         return _end(call_id, "error", context, error=error)
 

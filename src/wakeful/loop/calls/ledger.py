@@ -16,7 +16,7 @@ from ...tools import MAX_RESULT_BYTES, Terms, Tool, error_reply, reply_of, value
 from ...types.base import Data
 from ...types.calls import Call, CallOutcome
 from ...types.codec import encode
-from ...types.content import Text, ToolReply
+from ...types.content import Artifact, Text, ToolReply
 from ...types.events import (
     Event,
     RunFinish,
@@ -125,6 +125,7 @@ def suspended(
     terms: Terms,
     requester: str | None = None,
     held: Ticket | None = None,
+    surfaces: tuple[Artifact, ...] = (),
 ) -> Change:
     """Suspend a call on a new ticket, or on a `held` one that has asked the same before."""
     who = terms.who
@@ -152,7 +153,7 @@ def suspended(
         offer=terms.offer,
     )
     row = replace(call, state="suspended", ticket_id=ticket.id)
-    return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket),), ticket=ticket)
+    return Change(row, (ToolCallSuspended(run, 0, now, call.id, call.name, ticket, surfaces),), ticket=ticket)
 
 
 def answered(

@@ -14,7 +14,7 @@ from ...plugins import AfterTool, BeforeTool, Block, Supply, Suspend
 from ...state import Command
 from ...tools import ChildResult, Parked, Terms, Tool, ToolContext, error_reply, reply_of
 from ...types.calls import Call, CallOutcome
-from ...types.content import ToolReply
+from ...types.content import Artifact, ToolReply
 from ...types.inbox import TaskItem
 from ...types.runs import Blocked, TaskOutcome, TaskRecord
 from ...types.tickets import Approval, Ticket
@@ -272,7 +272,7 @@ def _settle(act: Activation, end: CallEnd) -> None:
                 reply, outcome = _error(call, "state", text), "error"
         finish_call(act, call, reply, outcome)
     elif (asked := end.asked) is not None:
-        suspend_call(act, call, asked.message, "tool", asked.terms)
+        suspend_call(act, call, asked.message, "tool", asked.terms, surfaces=end.context.surfaces)
     elif ended == "parked":
         act.change(Change(_parked_row(act, call, end.parked), ()))
     else:
@@ -328,7 +328,13 @@ def finish_call(act: Activation, call: Call, reply: ToolReply, outcome: CallOutc
 
 
 def suspend_call(
-    act: Activation, call: Call, message: str, asked_by: str, terms: Terms, held: Ticket | None = None
+    act: Activation,
+    call: Call,
+    message: str,
+    asked_by: str,
+    terms: Terms,
+    held: Ticket | None = None,
+    surfaces: tuple[Artifact, ...] = (),
 ) -> None:
     """Suspend a call on a ticket. The run's principal is its requester: it travels down the whole tree."""
     principal, owner = act.view.run.principal, act.view.run.owner
@@ -345,6 +351,7 @@ def suspend_call(
         terms=terms,
         requester=requester,
         held=held,
+        surfaces=surfaces,
     )
     act.change(change)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from ...types.content import ServerTool, Thinking, ToolCall
+from ...types.content import Artifact, ServerTool, Thinking, ToolCall
 from ...types.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -28,11 +28,13 @@ from ...types.events import (
     ToolCallCancel,
     ToolCallDelta,
     ToolCallStart,
+    ToolCallSuspended,
     ToolOutput,
     ToolProgress,
 )
 from ...types.messages import Message
 from ...types.runs import Cancelled, Failed, Identity, Usage
+from ...ui import ACTIVITY, MEDIA_TYPE
 from ..follow import Settled
 from ..growth import Grown, Rewritten
 from .endings import ended_run
@@ -276,9 +278,11 @@ class Encoder:
 
     def _result(self, owner: Owner, message: Message) -> list[bytes]:
         reply = message.reply
-        if reply is None or message.id in self._ids or reply.call_id in self._results:
+        if reply is None:
             return []
-        out: list[bytes] = []
+        out = self._surfaces(owner, reply.call_id, reply.artifacts)
+        if message.id in self._ids or reply.call_id in self._results:
+            return out
         if owner is not self._root and reply.call_id not in owner.started:
             # The log of a run below isn't read: its stream may begin in the middle.
             out += owner.start_call(reply.call_id, CallTrack(reply.name, Grown()))
@@ -379,10 +383,25 @@ class Encoder:
         *,
         patch: Sequence[Mapping[str, Any]] = (),
     ) -> bytes:
-        what = {"messageId": shown_as, "activityType": kind, **owner.tagged}
+        what = {"messageId": shown_as, "activityType": kind.partition(":")[0], **owner.tagged}
         if content is None:
             return frame({"type": "ACTIVITY_DELTA", **what, "patch": patch})
         return frame({"type": "ACTIVITY_SNAPSHOT", **what, "content": content})
+
+    def _surfaces(self, owner: Owner, call_id: str, artifacts: Sequence[Artifact]) -> list[bytes]:
+        """The surfaces of a call. Those that were sent live are replaced by themselves."""
+        return [
+            self._activity(owner, f"{call_id}:{one.name}", ACTIVITY, one.content)
+            for one in artifacts
+            if one.media_type == MEDIA_TYPE
+        ]
+
+    def _call_suspended(self, event: ToolCallSuspended) -> bytes:
+        if not event.surfaces:
+            return b""
+        out: list[bytes] = []
+        owner = self._owner(event.run, out)
+        return b"".join([*out, *self._surfaces(owner, event.call_id, event.surfaces)])
 
     # -- the rest --------------------------------------------------------------------------------------------
 
@@ -424,6 +443,7 @@ class Encoder:
         ToolCallStart: _call_started,
         ToolCallDelta: _call_grew,
         ToolCallCancel: _call_cancelled,
+        ToolCallSuspended: _call_suspended,
         ToolOutput: _output,
         ToolProgress: _progress,
         ActivitySnapshot: _activity_shown,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
-from ...types.content import Base64, Citation, Image, Thinking
+from ...types.content import Artifact, Base64, Citation, Image, Thinking, ToolReply
 from ...types.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -25,12 +25,14 @@ from ...types.events import (
     ToolCallCancel,
     ToolCallDelta,
     ToolCallStart,
+    ToolCallSuspended,
     ToolOutput,
     ToolProgress,
 )
 from ...types.messages import Message
 from ...types.runs import Blocked, Cancelled, Failed, Usage
 from ...types.tickets import Ticket
+from ...ui import ACTIVITY, MEDIA_TYPE
 from ..follow import Settled
 from ..growth import Grown, Rewritten
 from ..json_patch import PatchError, apply_patch
@@ -47,6 +49,18 @@ GROWTH = 80
 def data_frame(chunk: Mapping[str, Any]) -> bytes:
     """A chunk as a frame."""
     return b"data: %s\n\n" % _encode(chunk)
+
+
+def _shown_activity(call_id: str, name: str, content: Any) -> bytes:
+    """An activity of a call, whole; a surface is data of its own kind."""
+    kind = f"data-{ACTIVITY}" if name.startswith(f"{ACTIVITY}:") else "data-activity"
+    data = {"toolCallId": call_id, "name": name, "content": content}
+    return data_frame({"type": kind, "id": f"{call_id}:{name}", "data": data})
+
+
+def _shown_surfaces(call_id: str, artifacts: Sequence[Artifact]) -> bytes:
+    found = [one for one in artifacts if one.media_type == MEDIA_TYPE]
+    return b"".join([_shown_activity(call_id, one.name or "", one.content) for one in found])
 
 
 class _Track:
@@ -257,7 +271,16 @@ class Encoder:
 
     def _result(self, message: Message) -> bytes:
         reply = message.reply
-        if reply is None or reply.call_id in self._results or reply.call_id not in self._shown:
+        if reply is None:
+            return b""
+        surfaces = _shown_surfaces(reply.call_id, reply.artifacts)
+        return surfaces + self._result_of(reply, message)
+
+    def _call_suspended(self, event: ToolCallSuspended) -> bytes:
+        return _shown_surfaces(event.call_id, event.surfaces)
+
+    def _result_of(self, reply: ToolReply, message: Message) -> bytes:
+        if reply.call_id in self._results or reply.call_id not in self._shown:
             return b""  # A client that begins another message has no part for the result of an earlier call.
         self._outputs.pop(reply.call_id, None)
         own = {"toolCallId": reply.call_id, **self._kind_of(reply.name)}
@@ -281,8 +304,7 @@ class Encoder:
     def _activity(self, event: ActivitySnapshot) -> bytes:
         shown_as = f"{event.call_id}:{event.activity}"
         content = self._activities[shown_as] = event.content
-        data = {"toolCallId": event.call_id, "name": event.activity, "content": content}
-        return data_frame({"type": "data-activity", "id": shown_as, "data": data})
+        return _shown_activity(event.call_id, event.activity, content)
 
     def _activity_changed(self, event: ActivityDelta) -> bytes:
         shown_as = f"{event.call_id}:{event.activity}"
@@ -400,6 +422,7 @@ class Encoder:
         ToolCallStart: _call_started,
         ToolCallDelta: _call_grew,
         ToolCallCancel: _call_cancelled,
+        ToolCallSuspended: _call_suspended,
         ToolOutput: _output,
         ToolProgress: _progress,
         ActivitySnapshot: _activity,
