@@ -13,11 +13,12 @@ ENVS = HERE / ".envs"
 REQUIREMENTS = HERE / "requirements"
 CONTENDERS = HERE / "contenders"
 
-OURS = ("wakeful", "wakeful-sqlite", "wakeful-postgres", "wakeful-models")
+OURS = ("wakeful", "wakeful-sqlite", "wakeful-postgres", "wakeful-models", "wakeful-protocols")
 # Environments with this source tree installed, and its extras.
 OWN = {
     "wakeful": "",
     "wakeful-models": "[openai,anthropic]",
+    "wakeful-protocols": "[server]",
     "wakeful-stores": "[postgres]",
     "wakeful-workers": "[cli,nats,postgres]",
 }

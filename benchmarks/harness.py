@@ -120,6 +120,10 @@ def run_measure(contender: str, name: str) -> dict[str, Any]:
         from benchmarks.models import MODELS
 
         row = {**asyncio.run(MODELS[measure.entry](module, measure)), "rss_mb": peak_rss_mb()}
+    elif measure.group == "encode":
+        from benchmarks.encoders import encoders
+
+        row = {**encoders(module, measure), "rss_mb": peak_rss_mb()}
     elif measure.entry == "long_thread":
         from benchmarks.long_threads import long_thread
 

@@ -247,6 +247,21 @@ MEASURES: tuple[Measure, ...] = (
         )
         for vendor in ("openai", "openai-chat", "anthropic")
     ],
+    *[
+        Measure(
+            f"encode-{protocol}",
+            f"one answer of 2,000 text deltas as frames of {protocol}, beside the events as JSON",
+            "µs/delta",
+            entry=f"encode_{protocol}",
+            plan=Plan(deltas=2000),
+            per=2000,
+            group="encode",
+            rounds=30,
+            columns={"bare_us": "events", "share": "x speed", "per_s": "frames/s"},
+            targets=(Target("share", 0.3, at_least=True),),
+        )
+        for protocol in ("agui", "aisdk")
+    ],
     Measure(
         "delegation-durable",
         "the same call on a store, full sync, the agent that is called durable itself",

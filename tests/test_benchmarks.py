@@ -13,8 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import delegation, durable, envs, long_threads, models, syncs
-from benchmarks.contenders import floor_msgspec, floor_sqlite, wakeful, wakeful_models, wakeful_sqlite
+from benchmarks import delegation, durable, encoders, envs, long_threads, models, syncs
+from benchmarks.contenders import (
+    floor_msgspec,
+    floor_sqlite,
+    wakeful,
+    wakeful_models,
+    wakeful_protocols,
+    wakeful_sqlite,
+)
 from benchmarks.databases import database
 from benchmarks.harness import measure_import, measure_runs
 from benchmarks.measures import MEASURES, Measure
@@ -39,6 +46,12 @@ def test_every_measure_has_contenders() -> None:
 async def test_hooks_are_measured() -> None:
     row = await measure_runs(wakeful, short("hooks-20"))
     assert row["median_us"] > 0
+
+
+@pytest.mark.parametrize("protocol", ["agui", "aisdk"])
+def test_encoder_is_measured_beside_bare_events(protocol: str) -> None:
+    row = encoders.encoders(wakeful_protocols, short(f"encode-{protocol}"))
+    assert row["share"] == pytest.approx(row["bare_us"] / row["median_us"], rel=0.1)
 
 
 def test_import_measure_counts_names() -> None:
