@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["NodeClient", "node_client"]
+__all__ = ["NodeClient", "node_client", "run_example"]
 
 FOLDER = Path(__file__).parent / "clients"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wakeful-clients"
@@ -70,13 +70,31 @@ class NodeClient:
         return answer["value"]
 
 
-@asynccontextmanager
-async def node_client(packages: str, script: str, folder: Path) -> AsyncIterator[NodeClient]:
-    """Start a script of `tests/clients` with the packages of one of its folders."""
+async def _prepare(packages: str, folder: Path) -> None:
+    """Put the packages of a client into a folder."""
     ready = await asyncio.to_thread(installed, packages)
     if not (folder / "node_modules").exists():
         (folder / "node_modules").symlink_to(ready / "node_modules")
         (folder / "package.json").write_text('{"type": "module"}')
+
+
+async def run_example(packages: str, page: str, url: str, folder: Path) -> str:
+    """Run the first JavaScript block of a page with its server at another address; returns what it prints."""
+    await _prepare(packages, folder)
+    source = (FOLDER.parents[1] / "docs" / page).read_text().partition("```js\n")[2].partition("```")[0]
+    (folder / "example.mjs").write_text(source.replace("http://localhost:8000", url))
+    process = await asyncio.create_subprocess_exec(
+        "node", "example.mjs", cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode().strip()
+
+
+@asynccontextmanager
+async def node_client(packages: str, script: str, folder: Path) -> AsyncIterator[NodeClient]:
+    """Start a script of `tests/clients` with the packages of one of its folders."""
+    await _prepare(packages, folder)
     for source in FOLDER.glob("*.mjs"):
         shutil.copy(source, folder)
     process = await asyncio.create_subprocess_exec(

@@ -16,7 +16,7 @@ from wakeful.models import Chunk, StopChunk, TextChunk
 from wakeful.server import app
 from wakeful.types.ids import new_id
 
-__all__ = ["SHOW", "Halves", "Served", "bot", "outcomes", "pays", "serve_bot", "watched"]
+__all__ = ["SHOW", "Halves", "Served", "bot", "outcomes", "pays", "serve_bot", "support", "watched"]
 
 # The schema of a tool that the client has.
 SHOW: Any = {"type": "object", "properties": {"page": {"type": "string"}}}
@@ -75,6 +75,13 @@ def bot(script: Any, *, below: Sequence[Any] = (), **options: Any) -> Runtime:
         Agent("below", model=ScriptedModel(below), tools=tools),
     ]
     return Runtime(agents, **options)
+
+
+def support() -> Runtime:
+    """The runtime of the examples: an agent `support` that refunds an order once the user approves."""
+    refunds = tool(name="refund", approval=Approval(requester=True))(lambda order: f"refunded {order}")
+    model = ScriptedModel([call("refund", order="A7"), "It is refunded."])
+    return Runtime([Agent("support", model=model, tools=[refunds])])
 
 
 def pays(*orders: str) -> Any:

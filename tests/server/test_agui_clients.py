@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from ag_ui_validate.pytest_plugin import validate_agui
-from front_end_serving import SHOW, Halves, Served, bot, outcomes, pays, serve_bot
+from front_end_serving import SHOW, Halves, Served, bot, outcomes, pays, serve_bot, support
 
-from node_clients import NodeClient, node_client
+from node_clients import NodeClient, node_client, run_example
 from wakeful import Turn, call
 
 CLIENTS = [
@@ -197,3 +197,8 @@ async def test_agui_client_shows_a_surface_again(version: str, tmp_path: Path) -
         given = [{"interruptId": answer["interrupts"][0]["id"], "status": "resolved", "payload": "Rome"}]
         done = await run(client, name="b", resume=given)
         assert len([m for m in done["messages"] if m["role"] == "activity"]) == 1
+
+
+async def test_agui_example_of_the_page_runs(tmp_path: Path) -> None:
+    async with serve_bot(support()) as served:
+        assert await run_example("agui", "ag-ui.md", served.url, tmp_path) == "It is refunded."

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_end_serving import SHOW, Halves, Served, bot, outcomes, pays, serve_bot, watched
+from front_end_serving import SHOW, Halves, Served, bot, outcomes, pays, serve_bot, support, watched
 
-from node_clients import NodeClient, node_client
+from node_clients import NodeClient, node_client, run_example
 from wakeful import Turn, call
 
 CLIENTS = [
@@ -222,3 +222,8 @@ async def test_aisdk_client_shows_a_surface_again(version: str, tmp_path: Path) 
             answer = await do(client, "send", name=name, message=message)
             (surface,) = parts(answer, "data-a2ui-surface")
             assert [next(iter(each)) for each in surface["data"]["content"]["operations"]] == SURFACE
+
+
+async def test_aisdk_example_of_the_page_runs(tmp_path: Path) -> None:
+    async with serve_bot(support()) as served:
+        assert await run_example("aisdk-v6", "ai-sdk.md", served.url, tmp_path) == "It is refunded."

@@ -24,7 +24,7 @@ __all__ = ["AccessMiddleware"]
 
 ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, If-Match, Last-Event-ID, X-API-Key"
-EXPOSED_HEADERS = "ETag, Location, Retry-After, Idempotency-Replayed"
+EXPOSED_HEADERS = "ETag, Location, Retry-After, Idempotency-Replayed, Wakeful-Run, Wakeful-Thread"
 
 
 class AccessMiddleware:
