@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 
-from ...types.content import Artifact, ServerTool, Thinking, ToolCall
+from ...types.content import ServerTool, Thinking, ToolCall
 from ...types.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -34,9 +34,9 @@ from ...types.events import (
 )
 from ...types.messages import Message
 from ...types.runs import Cancelled, Failed, Identity, Usage
-from ...ui import ACTIVITY, MEDIA_TYPE
 from ..follow import Settled
 from ..growth import Grown, Rewritten
+from .activities import Activities, ActivityEvent
 from .endings import ended_run
 from .messages import ClientMessage, arguments_text, plain_text, shown_content
 from .owner import CallTrack, Owner, TextTrack
@@ -76,8 +76,7 @@ class Encoder:
         self._root = Owner(None)
         self._owners = {root: self._root}
         self._tags: dict[str, int] = {}
-        self._outputs: set[str] = set()
-        self._wrapped: set[str] = set()
+        self._activities = Activities()
         self._has(known)
 
     def _has(self, messages: Sequence[ClientMessage]) -> None:
@@ -261,7 +260,7 @@ class Encoder:
                 out += owner.restart(track, text)
         for part in message.content:
             if isinstance(part, ServerTool):
-                out.append(self._server_tool(owner, part))
+                out.append(self._activities.server_tool(part, owner.tagged))
         for call in message.calls:
             self._complete_call(owner, call, out)
         out += owner.end_answer(message.id)
@@ -280,7 +279,7 @@ class Encoder:
         reply = message.reply
         if reply is None:
             return []
-        out = self._surfaces(owner, reply.call_id, reply.artifacts)
+        out = [self._activities.surfaces(reply.call_id, reply.artifacts, owner.tagged)]
         if message.id in self._ids or reply.call_id in self._results:
             return out
         if owner is not self._root and reply.call_id not in owner.started:
@@ -325,83 +324,10 @@ class Encoder:
             raise Rewritten  # Its message is sent again without it.
         return b"".join(owner.end_call(event.call_id))
 
-    def _output(self, event: ToolOutput) -> bytes:
+    def _activity(self, event: ActivityEvent) -> bytes:
         out: list[bytes] = []
         owner = self._owner(event.run, out)
-        shown_as = f"{event.call_id}:output"
-        if shown_as in self._outputs:
-            patch = [{"op": "add", "path": "/chunks/-", "value": event.delta}]
-            return b"".join([*out, self._activity(owner, shown_as, "tool-output", patch=patch)])
-        self._outputs.add(shown_as)
-        content = {"toolCallId": event.call_id, "toolName": event.name, "chunks": [event.delta]}
-        return b"".join([*out, self._activity(owner, shown_as, "tool-output", content)])
-
-    def _progress(self, event: ToolProgress) -> bytes:
-        out: list[bytes] = []
-        owner = self._owner(event.run, out)
-        given = {"fraction": event.fraction, "done": event.done, "total": event.total, "message": event.message}
-        content = {name: value for name, value in given.items() if value not in (None, "")}
-        content |= {"toolCallId": event.call_id, "toolName": event.name}
-        return b"".join([*out, self._activity(owner, f"{event.call_id}:progress", "tool-progress", content)])
-
-    def _activity_shown(self, event: ActivitySnapshot) -> bytes:
-        out: list[bytes] = []
-        owner = self._owner(event.run, out)
-        shown_as = f"{event.call_id}:{event.activity}"
-        content: Any = event.content
-        if not isinstance(content, dict):
-            self._wrapped.add(shown_as)
-            content = {"value": content}
-        return b"".join([*out, self._activity(owner, shown_as, event.activity, cast(dict[str, Any], content))])
-
-    def _activity_changed(self, event: ActivityDelta) -> bytes:
-        out: list[bytes] = []
-        owner = self._owner(event.run, out)
-        shown_as = f"{event.call_id}:{event.activity}"
-        patch = event.patch
-        if shown_as in self._wrapped:
-            patch = [
-                {name: f"/value{value}" if name in ("path", "from") else value for name, value in each.items()}
-                for each in patch
-            ]
-        return b"".join([*out, self._activity(owner, shown_as, event.activity, patch=patch)])
-
-    def _server_tool_changed(self, event: ServerToolUpdate) -> bytes:
-        out: list[bytes] = []
-        return b"".join([*out, self._server_tool(self._owner(event.run, out), event.tool)])
-
-    def _server_tool(self, owner: Owner, tool: ServerTool) -> bytes:
-        content = {"toolName": tool.name, "input": tool.input, "result": tool.result, "status": tool.status}
-        return self._activity(owner, f"{tool.id}:server-tool", "server-tool", content)
-
-    def _activity(
-        self,
-        owner: Owner,
-        shown_as: str,
-        kind: str,
-        content: Mapping[str, Any] | None = None,
-        *,
-        patch: Sequence[Mapping[str, Any]] = (),
-    ) -> bytes:
-        what = {"messageId": shown_as, "activityType": kind.partition(":")[0], **owner.tagged}
-        if content is None:
-            return frame({"type": "ACTIVITY_DELTA", **what, "patch": patch})
-        return frame({"type": "ACTIVITY_SNAPSHOT", **what, "content": content})
-
-    def _surfaces(self, owner: Owner, call_id: str, artifacts: Sequence[Artifact]) -> list[bytes]:
-        """The surfaces of a call. Those that were sent live are replaced by themselves."""
-        return [
-            self._activity(owner, f"{call_id}:{one.name}", ACTIVITY, one.content)
-            for one in artifacts
-            if one.media_type == MEDIA_TYPE
-        ]
-
-    def _call_suspended(self, event: ToolCallSuspended) -> bytes:
-        if not event.surfaces:
-            return b""
-        out: list[bytes] = []
-        owner = self._owner(event.run, out)
-        return b"".join([*out, *self._surfaces(owner, event.call_id, event.surfaces)])
+        return b"".join([*out, self._activities.encode(event, owner.tagged)])
 
     # -- the rest --------------------------------------------------------------------------------------------
 
@@ -443,12 +369,12 @@ class Encoder:
         ToolCallStart: _call_started,
         ToolCallDelta: _call_grew,
         ToolCallCancel: _call_cancelled,
-        ToolCallSuspended: _call_suspended,
-        ToolOutput: _output,
-        ToolProgress: _progress,
-        ActivitySnapshot: _activity_shown,
-        ActivityDelta: _activity_changed,
-        ServerToolUpdate: _server_tool_changed,
+        ToolCallSuspended: _activity,
+        ToolOutput: _activity,
+        ToolProgress: _activity,
+        ActivitySnapshot: _activity,
+        ActivityDelta: _activity,
+        ServerToolUpdate: _activity,
         StateDelta: _state,
         InferenceComplete: _inference,
         Handoff: _handoff,

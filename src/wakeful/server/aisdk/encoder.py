@@ -37,18 +37,14 @@ from ..follow import Settled
 from ..growth import Grown, Rewritten
 from ..json_patch import PatchError, apply_patch
 from .messages import APPROVAL, QUESTION, output_of
+from .track import Track, data_frame
 
-__all__ = ["Encoder", "data_frame"]
+__all__ = ["Encoder"]
 
 _encode = msgspec.json.Encoder().encode
 
 # A run below is shown again when its text has grown by so many characters.
 GROWTH = 80
-
-
-def data_frame(chunk: Mapping[str, Any]) -> bytes:
-    """A chunk as a frame."""
-    return b"data: %s\n\n" % _encode(chunk)
 
 
 def _shown_activity(call_id: str, name: str, content: Any) -> bytes:
@@ -61,37 +57,6 @@ def _shown_activity(call_id: str, name: str, content: Any) -> bytes:
 def _shown_surfaces(call_id: str, artifacts: Sequence[Artifact]) -> bytes:
     found = [one for one in artifacts if one.media_type == MEDIA_TYPE]
     return b"".join([_shown_activity(call_id, one.name or "", one.content) for one in found])
-
-
-class _Track:
-    """A part of text or of reasoning, as far as it was sent."""
-
-    __slots__ = ("grown", "head", "id", "is_open", "kind", "lags", "message_id", "starts")
-
-    def __init__(self, message_id: str, kind: str) -> None:
-        self.message_id = message_id
-        self.kind = kind
-        self.grown = Grown()
-        self.is_open = False
-        self.lags = False
-        self.starts = 0
-        self.id = ""
-        self.head = b""
-
-    def start(self) -> bytes:
-        """Open a part of its own: a part that was closed isn't opened again."""
-        self.starts += 1
-        self.is_open = True
-        self.id = f"{self.message_id}:{self.kind}{'' if self.starts == 1 else self.starts}"
-        self.head = b'data: {"type":"%s-delta","id":%s,"delta":' % (self.kind.encode(), _encode(self.id))
-        return data_frame({"type": f"{self.kind}-start", "id": self.id})
-
-    def end(self) -> bytes:
-        """Close the part, if it is open."""
-        if not self.is_open:
-            return b""
-        self.is_open = False
-        return data_frame({"type": f"{self.kind}-end", "id": self.id})
 
 
 class Encoder:
@@ -120,8 +85,8 @@ class Encoder:
         self._shown = {*shown}
         self._results = results
         self._asked = asked
-        self._text: _Track | None = None
-        self._reasoning: _Track | None = None
+        self._text: Track | None = None
+        self._reasoning: Track | None = None
         self._calls: dict[str, tuple[str, Grown]] = {}
         self._steps: set[int] = set()
         self._outputs: dict[str, str] = {}
@@ -156,24 +121,24 @@ class Encoder:
     def _reasoning_grew(self, event: ReasoningDelta) -> bytes:
         return self._grow(self._reasoning_of(event.message_id), event)
 
-    def _text_of(self, message_id: str) -> _Track:
+    def _text_of(self, message_id: str) -> Track:
         if self._text is None or self._text.message_id != message_id:
-            self._text = _Track(message_id, "text")
+            self._text = Track(message_id, "text")
         return self._text
 
-    def _reasoning_of(self, message_id: str) -> _Track:
+    def _reasoning_of(self, message_id: str) -> Track:
         if self._reasoning is None or self._reasoning.message_id != message_id:
-            self._reasoning = _Track(message_id, "reasoning")
+            self._reasoning = Track(message_id, "reasoning")
         return self._reasoning
 
-    def _grow(self, track: _Track, event: TextDelta | ReasoningDelta) -> bytes:
+    def _grow(self, track: Track, event: TextDelta | ReasoningDelta) -> bytes:
         try:
             return self._show(track, track.grown.add(event.offset, event.delta))
         except Rewritten:
             reset = self._reset()
             return reset + self._show(track, track.grown.add(event.offset, event.delta))
 
-    def _show(self, track: _Track, new: str) -> bytes:
+    def _show(self, track: Track, new: str) -> bytes:
         if track.lags:
             track.lags, new = False, track.grown.text
         if not new:
