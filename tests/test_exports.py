@@ -33,9 +33,14 @@ PUBLIC = {
     "wakeful.client": "Client RunHandle Unreachable",
     "wakeful.context": "Compaction WindowPolicy count_tokens",
     "wakeful.delegation": "task_tools",
+    "wakeful.extensions.guardrails": "allowed_urls length_limit personal_data secrets",
     "wakeful.extensions.permissions": """
         GrantPolicy Permissions Policy Preview PreviewChange Rule RunGrants Taint load_policy preview_policy
     """,
+    "wakeful.extensions.skills": """
+        LoadedSkills Prompt PromptSource ScriptRunner Skill SkillProblem Skills Subprocess
+    """,
+    "wakeful.extensions.reminders": "Remind Reminders",
     "wakeful.extensions.tool_search": "FoundTools ToolIndex ToolSearch",
     "wakeful.identity": """
         AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES

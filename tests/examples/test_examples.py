@@ -132,3 +132,21 @@ def test_tool_search_shows_the_tool_that_was_found() -> None:
     shown = run("tool_search")
     in_order(shown, "2 tools: read_order, tool_search\n", "3 tools: read_order, tool_search, create_refund\n")
     assert shown.endswith("The lamp is refunded.\n")
+
+
+def test_skills_are_loaded_with_a_file() -> None:
+    in_order(
+        run("skills"),
+        "<name>refunds</name>",
+        "-> Read references/rules.md",
+        "-> Orders under 50 are refunded at once.",
+        "Your order is refunded at once.",
+    )
+
+
+def test_guardrails_redact_and_reminder_is_shown() -> None:
+    assert run("guardrails").splitlines() == [
+        "Publish it. My card is [card].",
+        "Say where the page is.",
+        "Done: [url], ask [email].",
+    ]

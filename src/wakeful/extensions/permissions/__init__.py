@@ -1,5 +1,6 @@
 """Permissions: rules over tool calls, remembered grants, run taint, and a preview of proposed rules."""
 
+from .calls import CallMatcher as CallMatcher
 from .evaluation import CallFacts as CallFacts
 from .evaluation import CompiledPolicy as CompiledPolicy
 from .evaluation import Verdict as Verdict

@@ -119,6 +119,11 @@ class Pattern(Data):
         """Whether every call of the selected tools matches."""
         return self.clause.is_empty and self.exception is None
 
+    @property
+    def needs_taint(self) -> bool:
+        """Whether a condition is about the taint of the run."""
+        return any(clause is not None and clause.tainted is not None for clause in (self.clause, self.exception))
+
 
 # -- writing -------------------------------------------------------------------------------------------------
 
