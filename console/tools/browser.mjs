@@ -26,7 +26,7 @@ async function tabOf(name) {
   const person = name.split("/")[0];
   if (!contexts.has(person)) contexts.set(person, await browser.newContext({ reducedMotion: "reduce" }));
   const page = await contexts.get(person).newPage();
-  page.setDefaultTimeout(30_000);
+  page.setDefaultTimeout(15_000);
   const problems = [];
   page.on("pageerror", (error) => problems.push(String(error.stack ?? error)));
   page.on("console", (message) => message.type() === "error" && problems.push(message.text()));

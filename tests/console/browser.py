@@ -87,7 +87,7 @@ class Browser:
 
 
 class Tab:
-    """One tab. Waits are for what a person would see, up to 30 seconds."""
+    """One tab. Waits are for what a person would see, up to 15 seconds."""
 
     def __init__(self, browser: Browser, name: str) -> None:
         self._browser = browser
@@ -102,7 +102,7 @@ class Tab:
         self.run("await page.goto(url)", url=url)
         return self
 
-    def see(self, text: str, within: str = "body", timeout: float = 30) -> None:
+    def see(self, text: str, within: str = "body", timeout: float = 15) -> None:
         """Wait until a visible element below a selector has a text."""
         self.run(
             "await page.locator(within).getByText(text).filter({ visible: true }).first().waitFor({ timeout })",
@@ -146,10 +146,12 @@ class Tab:
         found: int = self.run("return await page.locator(selector).count()", selector=selector)
         return found
 
-    def until(self, condition: str, timeout: float = 30, **arguments: Any) -> None:
+    def until(self, condition: str, timeout: float = 15, **arguments: Any) -> None:
         """Wait until an expression is true in the page; it may use `given`, the arguments."""
         code = """
-        await page.waitForFunction(`((given) => ${condition})(${JSON.stringify(given)})`, null, { timeout });
+        const script = `((given) => ${condition})(${JSON.stringify(given)})`;
+        for (const end = Date.now() + timeout; !(await page.evaluate(script)); await page.waitForTimeout(30))
+          if (Date.now() > end) throw new Error(`still not true: ${condition}`);
         """
         self.run(code, condition=condition, given=arguments, timeout=timeout * 1000)
 

@@ -16,7 +16,7 @@ from wakeful import Runtime
 from wakeful.identity import ApiKeys, create_key
 from wakeful.server import app
 
-__all__ = ["Served", "serve_console"]
+__all__ = ["Served", "Shop", "serve_console"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,23 @@ class Served(Struct, frozen=True):
         store = self.runtime.store.tenant(tenant)
         _, text = self.do(create_key(store, name, principal=name, scopes=scopes or ("admin",), groups=groups))
         return text
+
+
+class Shop(Struct, frozen=True):
+    """A server of the demo's store, and the ids of an example of each noun."""
+
+    served: Served
+    places: dict[str, str]
+
+    def page(self, path: str = "/") -> str:
+        """The URL of a page, whose parameters such as `:run` are those of the examples."""
+        return self.served.page("/".join([self._place(part) for part in path.split("/")]))
+
+    def _place(self, part: str) -> str:
+        if not part.startswith(":"):
+            return part
+        assert part[1:] in self.places, f"examples.console_demo has no example of {part}: return one from fill()"
+        return self.places[part[1:]]
 
 
 @contextmanager

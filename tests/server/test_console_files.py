@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from server.http_serving import office, serve_people
+from wakeful.errors import ConfigurationError
+from wakeful.server import ConsoleLogin
 from wakeful.server.console import routes
 
 PAGE = '<html><head><base href="/console/" /></head><script type="module" src="./assets/a-1.js"></script></html>'
 
 
-def browse(assets: Path, mount: str = "") -> httpx.AsyncClient:
+def browse(assets: Path, mount: str = "", login: ConsoleLogin | None = None) -> httpx.AsyncClient:
     """A client of a server of a build."""
-    served = Starlette(routes=routes(assets))
+    served = Starlette(routes=routes(assets, login))
     if mount:
         served = Starlette(routes=[Mount(mount, served)])
     return httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://localhost")
@@ -92,3 +95,33 @@ async def test_console_shows_a_new_build_at_once(tmp_path: Path) -> None:
         assert (await http.get("/console/")).status_code == 404
         build(tmp_path, "new")
         assert (await http.get("/console/")).text == "new"
+
+
+async def test_console_may_call_the_issuer_of_its_login(tmp_path: Path) -> None:
+    login = ConsoleLogin(
+        issuer="https://id.example/realm", client_id="console", origins=("https://token.example",)
+    )
+    async with browse(build(tmp_path), login=login) as http:
+        assert (await http.get("/console/settings.json")).json()["login"]["client_id"] == "console"
+        policy = (await http.get("/console/")).headers["content-security-policy"].split("; ")
+        assert "connect-src 'self' https://id.example https://token.example" in policy
+    async with browse(build(tmp_path)) as http:
+        assert (await http.get("/console/settings.json")).json() == {"login": None}
+        policy = (await http.get("/console/")).headers["content-security-policy"].split("; ")
+        assert "connect-src 'self'" in policy
+
+
+def test_login_refuses_an_issuer_without_scheme() -> None:
+    with pytest.raises(ConfigurationError, match="begins with https://"):
+        ConsoleLogin(issuer="id.example", client_id="console")
+
+
+async def test_api_replies_are_inert_in_a_browser() -> None:
+    """A reply that a browser shows as a page is neither guessed to be one, nor may run anything."""
+    async with serve_people(office()) as people:
+        run = (await people["ann"].post("/v1/runs", json={"agent": "desk", "input": "hi", "wait": 60})).json()
+        for path in ("/v1/me", f"/v1/threads/{run['thread_id']}/export"):
+            headers = (await people["ann"].get(path)).headers
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "sandbox" in headers["content-security-policy"]
+        assert headers["content-disposition"] == "attachment"

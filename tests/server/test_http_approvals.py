@@ -163,3 +163,25 @@ async def test_several_answers_are_judged_alone() -> None:
             while (await people["ann"].get(path)).json()["status"] != "done":
                 await asyncio.sleep(0)  # The process that serves the agent takes the answers.
         assert paid == [5]
+
+
+async def test_context_shows_messages_and_rights_to_an_approver() -> None:
+    async with payments(Approval(groups=("finance",))) as (people, _):
+        ticket = await ask(people)
+        found = (await people["carl"].get(f"/v1/tickets/{ticket['id']}/context")).json()
+        assert [message["role"] for message in found["messages"]] == ["user", "assistant"]
+        assert found["tool"]["parameters"]["properties"] == {"amount": {"type": "integer"}}
+        assert found["may"] == ["answer", "edit", "supply", "reassign", "comment"]
+        for name, may in (("emil", ["answer", "comment"]), ("ann", ["comment"])):
+            seen = (await people[name].get(f"/v1/tickets/{ticket['id']}/context")).json()
+            assert seen["may"] == may
+        assert (await people["fred"].get(f"/v1/tickets/{ticket['id']}/context")).status_code == 404
+
+
+async def test_context_of_an_answered_ticket_shows_nothing_later() -> None:
+    async with payments(Approval(groups=("finance",))) as (people, _):
+        ticket = await ask(people)
+        await answer(people["carl"], ticket, verdict="approve")
+        found = (await people["carl"].get(f"/v1/tickets/{ticket['id']}/context")).json()
+        assert [message["role"] for message in found["messages"]] == ["user", "assistant"]
+        assert "may" not in found

@@ -13,6 +13,10 @@ export type Problem = Schemas["Problem"];
 export type Run = Schemas["RunRecord"];
 export type Thread = Schemas["ThreadRecord"];
 export type Ticket = Schemas["Ticket"];
+export type TicketContext = Schemas["TicketContext"];
+export type RunTree = Schemas["RunTree"];
+export type Call = Schemas["Call"];
+export type Ledger = Schemas["Ledger"];
 export type Usage = Schemas["Usage"];
 
 /** What changed, in the watch feed. `status` is absent if it is gone. */

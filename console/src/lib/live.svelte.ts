@@ -7,6 +7,8 @@ import type { Hint, Page } from "../api/types";
 const GATHER_MS = 150;
 /** More changed items than this are fetched as a list. */
 const FEW = 20;
+/** Lists are fetched again up to this many items; later ones stay until a hint is about them. */
+const MOST = 500;
 /** Again after an error, as no hint may come. */
 const RETRY_MS = 5000;
 
@@ -18,6 +20,7 @@ export class Live<T> {
   #load: ((signal: AbortSignal) => Promise<T>) | null = null;
   #abort: AbortController | null = null;
   #timer = 0;
+  #gather = 0;
 
   begin(load: (signal: AbortSignal) => Promise<T>): void {
     this.end();
@@ -49,13 +52,17 @@ export class Live<T> {
 
   /** Fetch it again soon, once for many hints. */
   soon(): void {
-    clearTimeout(this.#timer);
-    this.#timer = window.setTimeout(() => void this.reload(), GATHER_MS);
+    this.#gather ||= window.setTimeout(() => {
+      this.#gather = 0;
+      void this.reload();
+    }, GATHER_MS);
   }
 
   end(): void {
     this.#abort?.abort();
     clearTimeout(this.#timer);
+    clearTimeout(this.#gather);
+    this.#gather = 0;
     this.#load = null;
   }
 }
@@ -101,6 +108,8 @@ export interface ListSource<T> {
   /** Whether a new item belongs in the list. Items that are shown stay, changed. */
   keep?: (item: T) => boolean;
   compare?: (a: T, b: T) => number;
+  /** Whether a hint about an item that isn't shown needs the list again, as only the server knows if it belongs. */
+  reloadsFor?: (hint: Hint) => boolean;
 }
 
 /** A list of the API in pages, the changes of whose items are shown in place. */
@@ -114,6 +123,7 @@ export class LiveList<T> {
   #changed = new Set<string>();
   #timer = 0;
   #again = 0;
+  #isStale = false;
 
   constructor(source: ListSource<T>) {
     this.#source = source;
@@ -141,6 +151,34 @@ export class LiveList<T> {
       if (signal.aborted) return;
       this.error = error;
       if (isPassing(error)) this.#again = window.setTimeout(() => void this.reload(), RETRY_MS);
+    }
+    this.loading = false;
+  }
+
+  /** Fetch the items again that are shown, and replace them at once. */
+  async refresh(): Promise<void> {
+    const { load, key } = this.#source;
+    const shown = Math.min(this.items.length, MOST);
+    this.#abort.abort();
+    const { signal } = (this.#abort = new AbortController());
+    try {
+      const found: T[] = [];
+      let next: string | null | undefined = undefined;
+      do {
+        const page: Page<T> = await load(next ?? undefined, signal);
+        if (signal.aborted) return;
+        found.push(...page.items);
+        next = page.next ?? null;
+      } while (next !== null && found.length < shown);
+      const known = new Set(found.map(key));
+      const rest = next === null ? [] : this.items.slice(found.length).filter((each) => !known.has(key(each)));
+      this.items = [...found, ...rest];
+      if (!rest.length) this.next = next;
+      this.error = null;
+    } catch (error) {
+      if (signal.aborted) return;
+      this.error = error;
+      if (isPassing(error)) this.#again = window.setTimeout(() => void this.refresh(), RETRY_MS);
     }
     this.loading = false;
   }
@@ -177,14 +215,19 @@ export class LiveList<T> {
 
   hint(hint: Hint | null): void {
     const { kind, get } = this.#source;
-    if (hint === null) return void this.reload();
+    if (hint === null) return void this.refresh();
     if (hint.kind !== kind) return;
     this.#changed.add(hint.id);
-    clearTimeout(this.#timer);
+    const isShown = this.items.some((each) => this.#source.key(each) === hint.id);
+    if (!isShown && this.#source.reloadsFor?.(hint)) this.#isStale = true;
+    if (this.#timer) return;
     this.#timer = window.setTimeout(() => {
       const ids = [...this.#changed];
+      const isStale = this.#isStale;
       this.#changed.clear();
-      if (!get || ids.length > FEW) void this.reload();
+      this.#isStale = false;
+      this.#timer = 0;
+      if (!get || isStale || ids.length > FEW) void this.refresh();
       else for (const id of ids) void this.#fetch(id, get);
     }, GATHER_MS);
   }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from ..stores import TicketOrder
+from ..types.calls import Ruling
+from ..types.messages import Message
 from ..types.tickets import Decision, TicketStatus
+from .agents import ToolView
 from .numbers import Time
 from .pages import check_limit
 from .problems import Problem
@@ -19,6 +24,8 @@ __all__ = [
     "LeftView",
     "ListTickets",
     "ReassignTicket",
+    "TicketAction",
+    "TicketContext",
     "TicketOutcome",
     "WithdrawAnswer",
 ]
@@ -86,6 +93,24 @@ class TicketOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ticket_id: str
     status: TicketStatus | None = None
     problem: Problem | None = None
+
+
+TicketAction = Literal["answer", "edit", "supply", "reassign", "comment"]
+
+
+class TicketContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The context of a ticket, for a decision.
+
+    `messages` are the last ones of the thread before the ticket was made, oldest first. `tool` is the tool that is
+    called, with the schema of its arguments; `ruling` the decision of the permission rules that asked. `may` lists
+    what the caller may do with the ticket while it is open.
+    """
+
+    title: str = ""
+    messages: tuple[Message, ...] = ()
+    tool: ToolView | None = None
+    ruling: Ruling | None = None
+    may: tuple[TicketAction, ...] = ()
 
 
 class ReassignTicket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -60,6 +60,9 @@ def serve(
     jwt_tenant: Annotated[
         str | None, typer.Option(metavar="CLAIM", help="The claim of JWTs that names the tenant.")
     ] = None,
+    console_client_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The console's client id at the issuer: people log in there.")
+    ] = None,
     allow_origin: Annotated[
         list[str] | None, typer.Option(metavar="ORIGIN", help="A foreign origin whose pages may call. Repeatable.")
     ] = None,
@@ -120,6 +123,7 @@ def serve(
             hosts=["*"] if no_auth else [host],
             origins=allow_origin or (),
             protocols=_names(protocols),
+            login=_login(server.ConsoleLogin, console_client_id, jwt_issuer),
         )
         options = {"http": server.http_protocol(_allow_connections(renderer, limits)), **tls}
         _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, options=options)
@@ -148,6 +152,14 @@ def _issuer(issuer: str | None, audience: str | None, tenant: str | None) -> lis
     if issuer is None or audience is None:
         raise UsageError("JWTs need their issuer and their audience: give --jwt-issuer and --jwt-audience")
     return [JWT(issuer, audience, tenant=tenant, default_scopes=["user"])]
+
+
+def _login(kind: Any, client_id: str | None, issuer: str | None) -> Any:
+    if client_id is None:
+        return None
+    if issuer is None:
+        raise UsageError("the console's people log in at an issuer: give --jwt-issuer beside --console-client-id")
+    return kind(issuer=issuer, client_id=client_id)
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:

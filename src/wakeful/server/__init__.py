@@ -5,6 +5,7 @@ from __future__ import annotations
 try:
     from .app import app, lifespan
     from .connections import http_protocol
+    from .console import ConsoleLogin
     from .hosts import is_loopback
     from .limits import ServerLimits
     from .webhooks import Webhooks
@@ -15,4 +16,4 @@ except ModuleNotFoundError as error:
         f"wakeful.server needs the package {error.name!r}: pip install 'wakeful[server]'", name=error.name
     ) from error
 
-__all__ = ["ServerLimits", "Webhooks", "app", "http_protocol", "is_loopback", "lifespan"]
+__all__ = ["ConsoleLogin", "ServerLimits", "Webhooks", "app", "http_protocol", "is_loopback", "lifespan"]

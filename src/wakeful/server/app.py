@@ -17,6 +17,7 @@ from ..identity import Authenticator, Authorize, owners_only
 from ..runtime import TenantRuntime
 from . import console, health, operations
 from .access import AccessMiddleware
+from .console import ConsoleLogin
 from .limits import BodyLimit, ServerLimits
 from .problems import handle_error
 from .protocols import PROTOCOLS, ErrorShapes, load_protocols
@@ -40,6 +41,7 @@ def app(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     protocols: Sequence[str] | None = None,
+    login: ConsoleLogin | None = None,
 ) -> Starlette:
     """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
     `/v1`, the web console under `/console/`, and the `protocols`, by default all of them, each under its prefix.
@@ -47,7 +49,7 @@ def app(
     `auth` are the authenticators to ask in turn. Without one every caller holds every right, and the server
     answers for loopback names only, and those in `hosts`, with `*` for any. `authorize` decides what a caller
     reaches, by default what belongs to its principal. `origins` are the foreign origins whose pages may send
-    requests.
+    requests. `login` offers the console's users a login at an OpenID Connect issuer, whose tokens `auth` accepts.
 
     `public_url` is the server's address in agent cards; by default it is that of the request, if its host is a
     loopback name or one of `hosts`. `webhooks`
@@ -87,7 +89,7 @@ def app(
         Middleware(CallerLimits, limits=serving.limits, own_tenant=runtime.store.tenant_name),
         Middleware(BodyLimit, body_bytes=serving.limits.body_bytes),
     ]
-    routes = [*health.routes(serving), *operations.routes(serving), *console.routes()]
+    routes = [*health.routes(serving), *operations.routes(serving), *console.routes(login=login)]
     # A2A is the last: a single agent is at the root, too.
     for protocol in sorted(served, key=lambda one: not hasattr(one, "PREFIX")):
         routes += protocol.routes(serving)

@@ -8,7 +8,21 @@ from starlette.routing import BaseRoute
 
 from ...identity import PUBLIC
 from ..serving import Serving
-from . import agents, document, grants, identity, mail, runs, schedules, tasks, threads, tickets, watch, workers
+from . import (
+    agents,
+    document,
+    grants,
+    identity,
+    mail,
+    runs,
+    schedules,
+    tasks,
+    threads,
+    ticket_context,
+    tickets,
+    watch,
+    workers,
+)
 from .call import Call, Reply
 from .operation import OPERATIONS, Operation, Stream, op
 from .routes import ApiRoute, encode, routes_of
@@ -28,7 +42,21 @@ __all__ = [
     "routes_of",
 ]
 
-MODULES = (document, agents, runs, threads, tickets, grants, mail, tasks, schedules, workers, watch, identity)
+MODULES = (
+    document,
+    agents,
+    runs,
+    threads,
+    tickets,
+    ticket_context,
+    grants,
+    mail,
+    tasks,
+    schedules,
+    workers,
+    watch,
+    identity,
+)
 
 
 def routes(serving: Serving) -> Sequence[BaseRoute]:

@@ -22,6 +22,12 @@ from ..sse import EventStream
 from .call import Call, Reply
 from .operation import Operation
 
+# A browser that is led to a reply neither guesses its type nor runs what is in it.
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
+}
+
 __all__ = ["ApiRoute", "InvalidQuery", "encode", "routes_of"]
 
 
@@ -98,10 +104,12 @@ async def _respond(serving: Serving, operation: Operation, request: Request) -> 
 def _response_of(operation: Operation, value: Any) -> Any:
     if isinstance(value, Response | EventStream):
         return value
-    headers: dict[str, str] = {}
+    headers = dict(HEADERS)
     status = operation.statuses[0]
+    if operation.content_type != "application/json":
+        headers["content-disposition"] = "attachment"
     if isinstance(value, Reply):
-        headers, status, value = value.headers, value.status or status, value.value
+        headers, status, value = {**headers, **value.headers}, value.status or status, value.value
     if (value is None and operation.reply is None) or status == 204:
         return Response(None, 204, headers)
     if isinstance(value, bytes):

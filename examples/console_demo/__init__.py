@@ -1,0 +1,1 @@
+"""A store with living examples for the web console: `make console-demo`."""
