@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo console test test-all crash chaos lint bench dist clean
+.PHONY: demo console console-demo test test-all crash chaos lint bench dist clean
 
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
@@ -21,6 +21,9 @@ demo: $(READY) ## the main job, on the embedded default, with no key and no serv
 
 console: $(READY) ## the web console, with npm; its build goes into every wheel
 	$(PY) tools/build_console.py
+
+console-demo: console ## the console with examples of everything, on loopback until ctrl-C
+	@$(PY) -m examples.console_demo
 
 lint: $(READY) ## ruff, pyright strict on src, the layers, names and docstrings
 	$(PY) -m ruff check .

@@ -1,8 +1,9 @@
 /** Who the caller is, and what its credential permits. The credential is kept for this tab only. */
-import { call, credential, type OperationName } from "../api/client";
+import { call, credential, textOf, type OperationName } from "../api/client";
 import { feed } from "../api/feed.svelte";
 import { OPERATIONS } from "../api/generated/operations";
 import type { Me } from "../api/types";
+import { arrive, isReturn } from "./oidc";
 
 const STORED = "wakeful.key";
 
@@ -11,6 +12,8 @@ class Session {
   me = $state.raw<Me | null>(null);
   needsLogin = $state(false);
   error = $state.raw<unknown>(null);
+  /** Why a login failed. */
+  problem = $state("");
   #token: string | null = sessionStorage.getItem(STORED);
 
   constructor() {
@@ -22,6 +25,7 @@ class Session {
   async open(): Promise<void> {
     this.error = null;
     try {
+      if (isReturn()) this.#token = await arrive().catch((error: unknown) => ((this.problem = textOf(error)), null));
       this.me = await call("me.get");
       this.needsLogin = false;
       feed.start();
