@@ -22,10 +22,10 @@ export class Live<T> {
   #timer = 0;
   #gather = 0;
 
-  begin(load: (signal: AbortSignal) => Promise<T>): void {
+  begin(load: (signal: AbortSignal) => Promise<T>, keep = false): void {
     this.end();
     this.#load = load;
-    this.data = undefined;
+    if (!keep) this.data = undefined;
     void this.reload();
   }
 
@@ -69,12 +69,16 @@ export class Live<T> {
 
 /**
  * Fetch a value, and again when a hint that it `isAbout` comes. Call it while a component is made. It begins anew
- * when a state changes that `load` reads before its first await.
+ * when a state changes that `load` reads before its first await; with `keep` the former value is shown meanwhile.
  */
-export function live<T>(load: (signal: AbortSignal) => Promise<T>, isAbout: (hint: Hint) => boolean = () => false): Live<T> {
+export function live<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  isAbout: (hint: Hint) => boolean = () => false,
+  { keep = false } = {},
+): Live<T> {
   const found = new Live<T>();
   $effect(() => {
-    found.begin(track(load));
+    found.begin(track(load), keep);
     const leave = feed.subscribe((hint) => (hint === null || isAbout(hint)) && found.soon());
     return () => {
       leave();

@@ -25,6 +25,19 @@ export const PAGES: readonly PageEntry[] = [
   { path: "/runs", title: "Runs", scope: "runs:read", inMenu: true, load: () => import("./Runs.svelte") },
   { path: "/runs/:run", title: "Run", scope: "runs:read", load: () => import("./Run.svelte") },
 
+  { path: "/threads", title: "Threads", scope: "threads:read", inMenu: true, load: () => import("./Threads.svelte") },
+  { path: "/threads/:thread", title: "Thread", scope: "threads:read", load: () => import("./Thread.svelte") },
+  { path: "/playground", title: "Playground", scope: "runs:create", inMenu: true, load: () => import("./Playground.svelte") },
+  { path: "/playground/:agent", title: "Playground", scope: "runs:create", load: () => import("./Playground.svelte") },
+  { path: "/agents", title: "Agents", scope: "agents:read", inMenu: true, load: () => import("./Agents.svelte") },
+  { path: "/agents/:agent", title: "Agent", scope: "agents:read", load: () => import("./Agent.svelte") },
+  { path: "/workers", title: "Workers and queue", scope: "cluster:read", inMenu: true, load: () => import("./Workers.svelte") },
+  { path: "/mail", title: "Dead letters", scope: "ops:read", inMenu: true, load: () => import("./Mail.svelte") },
+  { path: "/schedules", title: "Schedules", scope: "schedules:read", inMenu: true, load: () => import("./Schedules.svelte") },
+  { path: "/usage", title: "Usage", scope: "usage:read", inMenu: true, load: () => import("./Usage.svelte") },
+  { path: "/keys", title: "API keys", scope: "keys:admin", inMenu: true, load: () => import("./Keys.svelte") },
+  { path: "/audit", title: "Audit", scope: "audit:read", inMenu: true, load: () => import("./Audit.svelte") },
+
   { path: "/components", title: "Components", scope: "public", load: () => import("./Components.svelte") },
 ];
 
