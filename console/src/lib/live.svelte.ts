@@ -270,6 +270,6 @@ export function liveList<T>(source: ListSource<T>): LiveList<T> {
 }
 
 /** Whether an error may be gone on the next attempt. */
-function isPassing(error: unknown): boolean {
+export function isPassing(error: unknown): boolean {
   return error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);
 }

@@ -8,6 +8,7 @@ import { untrack } from "svelte";
 import { call as request } from "../api/client";
 import { follow, type StreamState } from "../api/sse";
 import type { Call, Json, Message } from "../api/types";
+import { isPassing } from "./live.svelte";
 
 /** An answer that is being streamed. */
 export interface Answer {
@@ -49,6 +50,7 @@ const PAGE = 100;
 /** Changes of this time are shown together. */
 const GATHER_MS = 40;
 const TELL_MS = 250;
+const RETRY_MS = 5000;
 const OUTPUT_KEPT = 20_000;
 
 export class Transcript {
@@ -82,6 +84,7 @@ export class Transcript {
   #asked = new Map<string, number>();
   #timer = 0;
   #told = 0;
+  #again = 0;
   #busy = false;
 
   constructor(readonly thread: string) {}
@@ -90,6 +93,7 @@ export class Transcript {
   async begin(at: number | null): Promise<void> {
     const { signal } = this.#abort;
     try {
+      this.error = null;
       const thread = await request("threads.get", { path: { thread: this.thread }, signal });
       await this.jump(at);
       if (signal.aborted) return;
@@ -100,7 +104,9 @@ export class Transcript {
         onEvent: ({ event, data }) => event !== "end" && this.#apply(JSON.parse(data) as ThreadEvent),
       });
     } catch (error) {
-      if (!signal.aborted) [this.error, this.loading] = [error, false];
+      if (signal.aborted) return;
+      [this.error, this.loading] = [error, false];
+      if (isPassing(error)) this.#again = window.setTimeout(() => void this.begin(at), RETRY_MS);
     }
   }
 
@@ -108,6 +114,7 @@ export class Transcript {
     this.#abort.abort();
     clearTimeout(this.#timer);
     clearTimeout(this.#told);
+    clearTimeout(this.#again);
     for (const timer of this.#asked.values()) clearTimeout(timer);
   }
 
@@ -140,12 +147,15 @@ export class Transcript {
   async #page(query: { before: number } | { after: number }, mark: (more: boolean) => void): Promise<void> {
     this.#busy = true;
     try {
-      const given = { path: { thread: this.thread }, query: { ...query, limit: 200 }, signal: this.#abort.signal };
-      const page = await request("threads.messages", given);
-      this.#merge(page.items);
-      mark(!!page.next);
-      // A page of internal messages alone has nothing to scroll to.
-      if (!page.items.length && page.next) mark(false);
+      let cursor: string | undefined;
+      do {
+        // A page may have nothing but internal messages, which aren't shown.
+        const given = { path: { thread: this.thread }, query: { ...query, limit: 200, cursor }, signal: this.#abort.signal };
+        const page = await request("threads.messages", given);
+        this.#merge(page.items);
+        cursor = page.items.length ? undefined : (page.next ?? undefined);
+        mark(!!page.next);
+      } while (cursor);
       this.#show();
     } catch (error) {
       if (!this.#abort.signal.aborted) this.error = error;
