@@ -42,6 +42,7 @@ PUBLIC = {
     """,
     "wakeful.extensions.reminders": "Remind Reminders",
     "wakeful.extensions.tool_search": "FoundTools ToolIndex ToolSearch",
+    "wakeful.extensions.mcp": "MCP McpPrompt McpResource PromptArgument PromptMessage",
     "wakeful.identity": """
         AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES
         Resource SCOPES Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key
@@ -72,7 +73,10 @@ PUBLIC = {
         Recorded RecordedTool Recorder ScriptedModel Turn backend_checks call crash_matrix forbid_live_models
         write_test
     """,
-    "wakeful.tools": "ClientTool Done FunctionTool Mail NotDone Tool ToolContext ToolResult UnknownOutcome tool",
+    "wakeful.tools": """
+        ClientTool Done FunctionTool Mail NotDone Offer SourceScope Tool ToolContext ToolResult ToolSource
+        UnknownOutcome Vault tool
+    """,
     "wakeful.types": """
         Answer ApiKey Approval Arriving Artifact Audio AuditEntry Author Base64 Blocked Call CallOutcome
         CallState Cancelled Capacity Citation

@@ -50,6 +50,13 @@ def test_approval_waits_for_one_of_two_calls() -> None:
     ]
 
 
+def test_mcp_question_waits_for_its_answer() -> None:
+    assert run("mcp_tools").splitlines() == [
+        "waiting travel asks: When to Oslo?",
+        "done Your trip is booked.",
+    ]
+
+
 def test_plugin_refuses_third_call() -> None:
     assert run("plugin") == "Two rolls were all I had.\n"
 

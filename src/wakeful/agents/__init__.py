@@ -23,6 +23,7 @@ from .resolved import Hook as Hook
 from .resolved import ResolvedAgent as ResolvedAgent
 from .resolved import digest_value as digest_value
 from .resolved import resolve_child as resolve_child
+from .sources import SourcePins as SourcePins
 
 # The public names. The others are for the packages above.
 __all__ = [

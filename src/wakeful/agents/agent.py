@@ -12,7 +12,7 @@ from ..errors.arguments import Checked, checked
 from ..models import Model, Pool, RetryPolicy
 from ..models.shared.secrets import redact_repr
 from ..plugins import Guardrail, Plugin
-from ..tools import Tool
+from ..tools import Tool, ToolSource
 from ..types.base import Data
 from ..types.generics import Output, RemoteOutput, TypeForm
 from ..types.limits import Limits, StopPolicy
@@ -25,7 +25,7 @@ __all__ = ["Agent", "BackendConfig", "Delegate", "ToolLike"]
 # No output type, which means text. As a default, a bare None would be inferred as the type None.
 _TEXT: TypeForm[str] | None = cast(Any, None)
 
-ToolLike = Tool | Callable[..., Any] | str
+ToolLike = Tool | Callable[..., Any] | ToolSource | str
 
 
 class Delegate(Data, metaclass=Checked):
@@ -70,7 +70,8 @@ class Agent(Data, Generic[Output], metaclass=Checked, repr_omit_defaults=True):
     - `model`: a name such as `vendor:model`, a model object, or a pool of models.
     - `instructions`: a text, a function of a `RunContext` (sync or async) that returns one, or a list of both.
       Functions are called for each request.
-    - `tools`: tools, plain functions, or names of the runtime's tools (`*` matches any part of a name).
+    - `tools`: tools, plain functions, tool sources such as MCP servers, or names of the runtime's tools and
+      sources (`*` matches any part of a name).
     - `server_tools`: tools that the model's vendor runs within an answer, such as `WebSearch()`.
     - `delegates`: agents that it can call as tools; `handoffs`: agents that it can hand the conversation to.
     - `output`: the type of its final answer. `validators`: functions of the output and a

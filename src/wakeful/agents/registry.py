@@ -25,7 +25,16 @@ from ..plugins import (
     plugin_problems,
 )
 from ..state import AnyKey
-from ..tools import Dependencies, McpApproval, Shape, Tool, asks_before_mcp, declared_deps, deps_problem
+from ..tools import (
+    Dependencies,
+    McpApproval,
+    Shape,
+    Tool,
+    ToolSource,
+    asks_before_mcp,
+    declared_deps,
+    deps_problem,
+)
 from ..tools import tool as as_tool
 from ..types.tickets import ASKERS
 from .agent import Agent, BackendConfig, Delegate, ToolLike
@@ -44,6 +53,7 @@ from .checks import deps_needs, policy_problems, tool_hint
 from .handoff import HandoffTool
 from .input import input_shape
 from .resolved import ResolvedAgent, hooks_of, resolve_bare
+from .sources import SourceMark, SourcePins, SourceTable
 
 __all__ = ["Registry"]
 
@@ -92,6 +102,7 @@ class Registry:
         self._own = {a.id: self._plugins(a.plugins, f"agent {a.id!r}") for a in self._agents.values()}
         self.catalog = self._catalog(keys, plugins)
         self._keys = [getattr(key, "name", "") for key in keys]
+        self._sources = SourceTable()
         self._shared = self._named(tools, "Runtime(tools=...)")
         # The output types that agents declare.
         self.outputs = {agent.id: agent.output for agent in self._agents.values() if agent.output is not None}
@@ -101,6 +112,7 @@ class Registry:
         for agent in self._agents.values():
             if (resolved := self._resolve(agent, plugins)) is not None:
                 self._resolved[agent.id] = resolved
+        self._problems += self._sources.problems
         for plugin, with_tools, configs in self._users.values():
             found = plugin.problems(with_tools, configs)
             self._problems += [f"plugin {plugin.label!r}: {problem}" for problem in found]
@@ -112,7 +124,8 @@ class Registry:
             raise ConfigurationError(self._problems)
 
     async def close(self) -> None:
-        """Close all models, including model objects of agents."""
+        """Close all tool sources, and all models, including model objects of agents."""
+        await self._sources.close()
         await self.models.close([a.model for a in self._agents.values() if not isinstance(a.model, str)])
 
     def resolve(self, agent_id: str) -> ResolvedAgent:
@@ -201,6 +214,7 @@ class Registry:
                 SummaryKey,
                 JudgedInput,
                 HeldKey,
+                SourcePins,
             ),
             self._agents,
         )
@@ -227,6 +241,8 @@ class Registry:
         for entry in tools:
             if isinstance(entry, str):
                 self._problems.append(f"{where}: {entry!r} is a name; give the tool itself here")
+            elif isinstance(entry, ToolSource):
+                self._sources.share(entry, where)
             elif (tool := self._as_tool(entry, where)) is not None:
                 self._add(found, tool, where)
         return found
@@ -252,8 +268,10 @@ class Registry:
         plugins = [*shared, *[p for p in self._own[agent.id] if all(p is not s for s in shared)]]
         configs = self._configs_of(agent, plugins, where)
         hooks = hooks_of(plugins, configs)
+        sources: list[ToolSource] = []
         if agent.id not in self._backends:
             tools = self._tools_of(agent, plugins, where)
+            sources = self._sources.of(agent.tools or (), where)
             self._check_model(agent, where)
             self._check_window(agent, where)
         else:
@@ -261,9 +279,10 @@ class Registry:
             own = {plugin.label: plugin for plugin in self._own[agent.id]}
             self._problems += [f"{where}: {problem}" for problem in backend_problems(agent, own)]
             hooks = {phase: () if phase in LOCAL_PHASES else found for phase, found in hooks.items()}
+        marks = {source.prefix: SourceMark(source) for source in sources}
         for plugin in plugins:
             _, with_tools, sections = self._users.setdefault(id(plugin), (plugin, {}, {}))
-            with_tools[agent.id], sections[agent.id] = tools, configs[plugin.label]
+            with_tools[agent.id], sections[agent.id] = {**tools, **marks}, configs[plugin.label]
         self._problems += [f"{where}: {problem}" for problem in policy_problems(agent)]
         self._try(lambda: input_shape(agent), f"{where}: input: ")
         if len(self._problems) > before:
@@ -274,7 +293,9 @@ class Registry:
         keys = frozenset([*self._keys, *[getattr(key, "name", "") for plugin in usable for key in plugin.keys]])
         made = list(tools.values())
         backend = self._backends.get(agent.id)
-        return self._try(lambda: ResolvedAgent(agent, made, hooks, configs, keys, backend), f"{where}: output: ")
+        return self._try(
+            lambda: ResolvedAgent(agent, made, hooks, configs, keys, backend, sources), f"{where}: output: "
+        )
 
     def _backend_of(self, agent: Agent) -> Backend | None:
         where, backend = f"agent {agent.id!r}", agent.backend
@@ -306,6 +327,8 @@ class Registry:
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
         for entry in agent.tools or ():
+            if isinstance(entry, ToolSource):
+                continue
             for tool in self._shared_tools(entry, where) if isinstance(entry, str) else [entry]:
                 if (made := self._as_tool(tool, where)) is not None:
                     self._add(found, made, where)
@@ -358,8 +381,8 @@ class Registry:
 
     def _shared_tools(self, pattern: str, where: str) -> list[Tool]:
         names = [name for name in self._shared if fnmatchcase(name, pattern)]
-        if not names:
-            known = ", ".join(sorted(self._shared)) or "none"
+        if not names and not any(fnmatchcase(source, pattern) for source in self._sources.names):
+            known = ", ".join(sorted([*self._shared, *self._sources.names])) or "none"
             self._problems.append(
                 f"{where}: no tool named {pattern!r} was given to Runtime(tools=...) (there: {known})"
             )

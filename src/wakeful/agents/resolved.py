@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import AgentNotFound, ExecutionFailed, UnknownAgent
 from ..plugins import PHASES, Plugin
-from ..tools import Shape, Tool
+from ..tools import Offer, Shape, Tool, ToolSource
 from ..types.base import Data
 from ..types.ids import digest_of
 from ..types.limits import ConsecutiveErrors, ContentMatch, LoopDetection
@@ -22,6 +22,8 @@ from .input import input_shape
 from .instructions import describe_parts, instruction_parts, join_instructions
 
 __all__ = ["Hook", "ResolvedAgent", "digest_value", "hooks_of", "resolve_bare", "resolve_child"]
+
+MAX_OFFERS = 64
 
 
 def digest_value(value: Any) -> str:
@@ -61,9 +63,13 @@ class ResolvedAgent:
         configs: Mapping[str, Any],
         keys: frozenset[str] = frozenset(),
         backend: Backend | None = None,
+        sources: Sequence[ToolSource] = (),
     ) -> None:
         self.agent = agent
         self.backend = backend
+        # Asked for further tools when a run is activated.
+        self.sources = sources
+        self._with_offers: dict[tuple[int, ...], tuple[Sequence[Offer], ResolvedAgent]] = {}
         self.configs = configs
         self.keys = keys
         self.id = agent.id
@@ -107,7 +113,22 @@ class ResolvedAgent:
             return self
         extra = [tool for tool in tools if tool.name not in self.offered]
         every = [*self.tools.values(), *extra]
-        return ResolvedAgent(self.agent, every, self.hooks, self.configs, self.keys, self.backend)
+        return ResolvedAgent(self.agent, every, self.hooks, self.configs, self.keys, self.backend, self.sources)
+
+    def with_offers(self, offers: Sequence[Offer]) -> ResolvedAgent:
+        """Add the tools of sources. Offers of later runs are often the same objects, so the result is cached."""
+        key = tuple([id(offer) for offer in offers])
+        found = self._with_offers.get(key)
+        if found is None:
+            made = self.with_tools([tool for offer in offers for tool in offer.tools])
+            if len(self._with_offers) >= MAX_OFFERS:
+                self._with_offers.clear()
+            found = self._with_offers[key] = (offers, made)  # It keeps the offers, and so their ids.
+        return found[1]
+
+    def brings(self, tool: str) -> bool:
+        """Whether a tool of this name is one of the agent's own, or may come of one of its sources."""
+        return tool in self.tools or any(tool.startswith(source.prefix) for source in self.sources)
 
 
 class Resolver(Protocol):

@@ -24,6 +24,7 @@ from ..loop import (
     detached_of,
     inherit_tasks,
     load_history,
+    load_sources,
     reach_of,
     rules_of,
     supersede,
@@ -174,6 +175,8 @@ class ActivationFactory:
         else:
             view.tree.apart = run.apart or bool(view.tasks)
         self._claim(act, stored, fence)
+        if act.agent.sources:
+            await load_sources(act, only_pinned=True)
         return _reopened(act, run, trigger)
 
     def wake(self, parked: Activation, item: InboxItem) -> Activation:
@@ -193,6 +196,9 @@ class ActivationFactory:
         act.draft.claim, act.draft.version = self._owner, parked.version
         act.draft.expect(item)
         act.inbox_head, act.head = parked.inbox_head + 1, parked.head
+        if parked.offers:
+            act.offers = parked.offers
+            act.use_offers()
         return _reopened(act, run, "wake")
 
     def child(

@@ -100,6 +100,8 @@ def _call_problems(registry: Registry, run: RunRecord, call: Call, *, edited: bo
     if call.is_guardrail or (agent.backend is not None and call.name in QUESTIONS):
         return []  # The decision goes to the backend unchanged, or is about a message.
     tool = agent.tools.get(call.name)
+    if tool is None and agent.brings(call.name):
+        return []  # A tool of a source, which the run pinned.
     if tool is None:
         known = ", ".join(sorted(agent.offered)) or "none"
         return [f"tool {call.name!r} of call {call.id} is gone (agent {run.agent_id!r} has: {known})"]

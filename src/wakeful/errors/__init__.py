@@ -76,6 +76,7 @@
     │       └── InvalidStore      it is damaged, not a wakeful store, or written by a newer version
     └── ToolError                 raise one in a tool to give the model an error result
         ├── InvalidArguments      the arguments don't fit the tool's schema
+        ├── InDoubt               the tool doesn't know whether its request took effect
         ├── ToolDenied            the call isn't allowed
         ├── ToolNotFound          no tool of this name is offered
         ├── ToolTimeout           the tool took too long
@@ -106,6 +107,7 @@ from .execution import (
     AgentNotFound,
     BackendError,
     ExecutionFailed,
+    InDoubt,
     InvalidArguments,
     NoCredentials,
     OutputRejected,
@@ -198,6 +200,7 @@ __all__ = [
     "ExecutionFailed",
     "HasChildren",
     "HookFailed",
+    "InDoubt",
     "InboxFull",
     "InboxMoved",
     "InputRetracted",

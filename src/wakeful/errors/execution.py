@@ -8,6 +8,7 @@ __all__ = [
     "AgentNotFound",
     "BackendError",
     "ExecutionFailed",
+    "InDoubt",
     "InvalidArguments",
     "NoCredentials",
     "OutputRejected",
@@ -68,6 +69,12 @@ class InvalidArguments(ToolError):
     """The arguments don't fit the tool's schema; the message names the path."""
 
     kind = "invalid_arguments"
+
+
+class InDoubt(ToolError):
+    """Raise this in a tool that lost sight of a request that it sent: the tool's effect decides about the call."""
+
+    kind = "in_doubt"
 
 
 class ToolDenied(ToolError):

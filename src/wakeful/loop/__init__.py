@@ -40,6 +40,7 @@ from .needs import changes_since as changes_since
 from .reports import end_task as end_task
 from .reports import inherit_tasks as inherit_tasks
 from .reports import read_tasks as read_tasks
+from .sources import load_sources as load_sources
 from .stop_policies import Tree as Tree
 from .stop_policies import judge as judge
 from .tasks import ended_as as ended_as

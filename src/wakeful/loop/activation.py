@@ -19,6 +19,7 @@ from ..bus import Channel
 from ..models import Model, ModelRequest
 from ..plugins import ActionQueue
 from ..state import Command, State
+from ..tools import Offer
 from ..types.events import Event
 from ..types.inbox import InboxItem
 from ..types.messages import Message, Producer, user_message
@@ -53,6 +54,7 @@ class Activation:
         "agent",
         "attached",
         "backend_aborted",
+        "bare",
         "cancellation",
         "channel",
         "clock",
@@ -73,6 +75,7 @@ class Activation:
         "left",
         "loaded",
         "now",
+        "offers",
         "on_inbox",
         "ordered",
         "output",
@@ -83,6 +86,7 @@ class Activation:
         "state",
         "stopping",
         "taken",
+        "unavailable",
         "version",
         "view",
         "watch",
@@ -90,6 +94,8 @@ class Activation:
     )
 
     agent: ResolvedAgent
+    # The agent without the tools of its sources.
+    bare: ResolvedAgent
     rules: Rules
     # Whether the agent has no hook in any phase and no action is scheduled.
     hookless: bool
@@ -125,6 +131,9 @@ class Activation:
         self.taken: tuple[str, ...] = ()
         # The rules of the parent run, which hold for its whole tree.
         self.above: Rules | None = None
+        # The offers of the agent's tool sources, and the sources that failed.
+        self.offers: dict[str, Offer] = {}
+        self.unavailable: set[str] = set()
         self.use_agent(run)
         self.window = None if history.tally is None else WindowState(history.tally)
         self.output: Raw | UnsetType = UNSET
@@ -167,11 +176,33 @@ class Activation:
         is_plain = run.options is None and (task is None or not task.background)
         self.plain_request = self.ordered = None
         agent = self.agent = env.registry.resolve(agent_id) if is_plain else agent_of(env.registry, run)
+        self.bare = agent
+        if self.offers:
+            self.offers = {}
         rules = env.rules.get(agent_id) or rules_of(env, agent)
         self.rules = rules if self.above is None else rules.under(self.above)
         self.hookless = not agent.has_hooks and ACTIONS not in self.state.values
         if self.identity.agent_id != agent_id:
             self.identity = self.draft.identity = replace(self.identity, agent_id=agent_id)
+
+    @property
+    def lacks_tools(self) -> bool:
+        """Whether a source of the agent hasn't made its lasting offer yet."""
+        sources, offers = self.agent.sources, self.offers
+        if not sources:
+            return False
+        return any(s.name not in offers or offers[s.name].snapshot is None for s in sources)
+
+    @property
+    def has_asked_sources(self) -> bool:
+        """Whether the sources were asked in this activation."""
+        return bool(self.offers or self.unavailable)
+
+    def use_offers(self) -> None:
+        """Continue with the tools of the agent's sources beside its own."""
+        offers = [self.offers[source.name] for source in self.agent.sources if source.name in self.offers]
+        self.agent = self.bare.with_offers(offers)
+        self.plain_request = None
 
     def keep_under(self, above: Rules) -> None:
         """Apply the rules of the parent run too."""

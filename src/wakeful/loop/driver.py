@@ -43,6 +43,7 @@ from .moves import (
     next_move,
 )
 from .phases import run_phase
+from .sources import load_sources
 
 __all__ = ["Host", "drive"]
 
@@ -134,6 +135,8 @@ class _Driver:
                 if act.view.tree.apart and _checks_budget(act):
                     await act.env.children.read_tree_usage(act)
                 move = next_move(act.view, act.rules, act.now)
+                if act.lacks_tools and (type(move) is Infer or not act.has_asked_sources):
+                    await load_sources(act)
                 if (performed := _PERFORM[type(move)](act, move)) is not None:
                     await performed
             except BaseException as error:

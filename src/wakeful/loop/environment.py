@@ -20,7 +20,9 @@ from .inference.watchdog import Watches
 from .joined_commit import JoinedCommit
 from .moves import Rules
 
-__all__ = ["Children", "Environment", "Mailer", "rules_of"]
+__all__ = ["Children", "Environment", "Mailer", "Pins", "rules_of"]
+
+MAX_PINS = 64
 
 
 class Children(Protocol):
@@ -83,6 +85,15 @@ class Mailer(Protocol):
         ...
 
 
+class Pins(dict[str, bytes]):
+    """Snapshots of tool sources by digest: the last few, as most runs have the same."""
+
+    def __setitem__(self, digest: str, data: bytes) -> None:
+        if len(self) >= MAX_PINS:
+            self.clear()
+        super().__setitem__(digest, data)
+
+
 class Environment(Struct):
     """Services and settings that all activations of a runtime share."""
 
@@ -104,6 +115,9 @@ class Environment(Struct):
     rules: dict[str, Rules] = {}
     gauges: Gauges = field(default_factory=Gauges)
     histories: HistoryCache = field(default_factory=HistoryCache)
+    # Snapshots of tool sources by digest, and the ones that a tenant's store is known to have.
+    pinned: Pins = field(default_factory=Pins)
+    stored_pins: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     timed: Callable[[float, BaseException | None], None] | None = None
 
 

@@ -33,6 +33,10 @@ from .services import Services as Services
 from .services import SpawnRequest as SpawnRequest
 from .signals import Asked as Asked
 from .signals import Parked as Parked
+from .source import Offer as Offer
+from .source import SourceScope as SourceScope
+from .source import ToolSource as ToolSource
+from .source import Vault as Vault
 from .terms import Terms as Terms
 from .terms import default_decision as default_decision
 from .terms import escalate_ticket as escalate_ticket
@@ -47,9 +51,13 @@ __all__ = [
     "FunctionTool",
     "Mail",
     "NotDone",
+    "Offer",
+    "SourceScope",
     "Tool",
     "ToolContext",
     "ToolResult",
+    "ToolSource",
     "UnknownOutcome",
+    "Vault",
     "tool",
 ]

@@ -28,6 +28,7 @@ class CallContext(Struct, eq=False):
     fence: int
     can_suspend: bool = False
     is_delegation: bool = False
+    _kept: dict[str, Any] | None = None
     changes: Command | None = None
     # Decides the call's end even if the tool, a task group or `gather` swallowed the signal.
     unwinding: Asked | Parked | None = None
@@ -62,6 +63,21 @@ class CallContext(Struct, eq=False):
         if self.changes is None:
             self.changes = Command()
         return self.changes
+
+    @property
+    def kept(self) -> dict[str, Any] | None:
+        """The note that the last attempt left by `keep`."""
+        return self._call.kept if self._kept is None else self._kept
+
+    def keep(self, note: dict[str, Any]) -> None:
+        """Leave a note, as JSON data, that is stored with the call when it is suspended.
+
+        The note says where the tool continues, so it may be suspended whatever its effect is, and a denied
+        question is an answer for the tool too, not the end of the call.
+        """
+        self.check_open()
+        self._kept = note
+        self.can_suspend = True
 
     def next_place(self) -> int:
         """Number the next wait of the call: the same number in every attempt."""

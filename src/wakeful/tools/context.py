@@ -69,6 +69,11 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
         return self._call.decisions[-1] if self._call.decisions else None
 
     @property
+    def decisions(self) -> Sequence[Decision]:
+        """All answers to questions of the tool, in order, denials included."""
+        return [decision for decision in self._call.decisions if decision.asked_by == "tool"]
+
+    @property
     def idempotency_key(self) -> str:
         """A key that is the same for every attempt at this call, and for no other call."""
         return f"{self.run.run_id}:{self.call_id}"
@@ -149,7 +154,7 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
                 f"{self.name} can't ask while it runs: its effect is 'once', so it must not run again from the "
                 "top; declare it resumable=True if that is safe, or ask before it starts with approval=True"
             )
-        answers = [d for d in self._call.decisions if d.asked_by == "tool"]
+        answers = self.decisions
         if self._asked < len(answers):
             self._asked += 1
             value = answers[self._asked - 1].value
@@ -157,9 +162,13 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
         if _is_awaited():
             # Refused now: after the answer has arrived, the await would fail and the answer would be lost.
             raise ToolError(f"{self.name} awaits ctx.ask(...), which returns the answer: leave the await out")
+        raise self.question(message, schema=schema, mode=mode, **terms)
+
+    def question(self, message: str, *, schema: Any = None, mode: ResumeMode = "proceed", **terms: Any) -> Asked:
+        """The signal to raise in a tool that asks and reads the answers from `decisions`; see `ask`, `keep`."""
         if isinstance(self.unwinding, Asked):
             # A concurrent `ask` comes first: the next answer belongs to it.
-            raise self.unwinding
+            return self.unwinding
         # A person who may edit the arguments may also leave them as they are.
         accepts: tuple[ResumeMode, ...] = ("arguments", "proceed") if mode == "arguments" else (mode,)
         try:
@@ -169,7 +178,7 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
             )
         except (ConfigurationError, UsageError) as error:
             raise ToolError(f"{self.name} can't ask {message!r:.80}: {error}") from error
-        raise self.unwinding
+        return self.unwinding
 
     # -- live output -----------------------------------------------------------------------------------------
 

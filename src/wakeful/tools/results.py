@@ -51,11 +51,13 @@ class UnknownOutcome(Data, metaclass=Checked):
 class ToolResult(Data, metaclass=Checked, kw_only=True):
     """A result with separate parts for the model and the application.
 
-    The model reads `message`, or `data` as JSON; `metadata` and `artifacts` are for the application.
+    The model reads `message` and the parts of `content`, or `data` as JSON if there is neither; `metadata` and
+    `artifacts` are for the application.
     """
 
     data: Any = None
     message: str | None = None
+    content: Sequence[Part] = ()
     metadata: dict[str, Any] = {}
     artifacts: Sequence[Artifact] = ()
 
@@ -73,13 +75,22 @@ def reply_of(value: Any, call_id: str, name: str, limit: int = MAX_RESULT_BYTES)
             raise ToolError(f"the message of a ToolResult is a text, not {message!r:.80}; give data=...")
         if not isinstance(cast(Any, value.metadata), dict):
             raise ToolError(f"the metadata of a ToolResult is a dict, not {value.metadata!r:.80}")
-        text = clean_text(message) if message is not None else (data or b"").decode()
-        parts = (Text(_cut(text, limit)),)
+        parts = _shown_parts(value, data, limit)
         kept = UNSET if data is None or len(data) > limit else Raw(data)
         metadata = _stored(value.metadata) if value.metadata else value.metadata
         artifacts = _artifacts(value.artifacts) if value.artifacts else ()
         return ToolReply(call_id, name, parts, None, kept, metadata, artifacts)
     return ToolReply(call_id, name, _parts_of(value, limit))
+
+
+def _shown_parts(value: ToolResult, data: bytes | None, limit: int) -> tuple[Part, ...]:
+    if not value.content:
+        text = clean_text(value.message) if value.message is not None else (data or b"").decode()
+        return (Text(_cut(text, limit)),)
+    if not all(isinstance(part, _PARTS) for part in value.content):
+        raise ToolError(f"the content of a ToolResult is a list of content parts, not {value.content!r:.80}")
+    lead = () if value.message is None else (Text(value.message),)
+    return _fit_all((*lead, *value.content), limit)
 
 
 def error_reply(call_id: str, name: str, kind: str, message: str, limit: int = MAX_RESULT_BYTES) -> ToolReply:

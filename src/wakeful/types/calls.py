@@ -41,7 +41,8 @@ class Call(Data, omit_defaults=True):
     `effect` and `unknown` are copied from the tool when the call starts, so that recovery doesn't depend on later
     code changes. `edited` holds a person's changed arguments; `arguments` stay the model's. A suspended call waits
     for a ticket, for the task `task_id`, or for the time `until`. `timers` are the earlier waits of the call, as
-    pairs of ordinal and time. `ruling` is what the permission rules decided last.
+    pairs of ordinal and time. `ruling` is what the permission rules decided last. `kept` is the note of a tool for
+    its next attempt.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Call(Data, omit_defaults=True):
     unknown: UnknownPolicy = "tell"
     started_at: int | None = None
     ruling: Ruling | None = None
+    kept: dict[str, Any] | None = None
 
     @property
     def is_guardrail(self) -> bool:

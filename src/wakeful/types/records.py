@@ -9,7 +9,7 @@ from .base import Data
 from .ids import digest_of
 from .tickets import GrantScope
 
-__all__ = ["ApiKey", "AuditEntry", "Grant", "KeyKind", "Record", "grant_prefix"]
+__all__ = ["ApiKey", "AuditEntry", "Grant", "KeyKind", "Pinned", "Record", "Secret", "grant_prefix"]
 
 KeyKind = Literal["user", "service", "worker"]
 
@@ -97,5 +97,33 @@ def grant_prefix(scope: GrantScope, scope_id: str) -> str:
     return f"{digest_of(f'{scope}:{scope_id}'.encode())}."
 
 
-Record = ApiKey | AuditEntry | Grant
+class Pinned(Data, omit_defaults=True, kw_only=True, tag="pinned"):
+    """Data that runs refer to by its digest, which is the `id`. It is never changed."""
+
+    id: str
+    data: bytes
+    created_at: int = 0
+
+    revision: ClassVar[int] = 1
+    digest: ClassVar[str] = ""
+
+
+class Secret(Data, omit_defaults=True, kw_only=True, tag="secret"):
+    """A credential that wakeful was given, such as a token of a server. Its store has a codec.
+
+    A put has the next `revision`, from 1 on.
+    """
+
+    id: str
+    data: bytes
+    created_at: int = 0
+    revision: int = 1
+
+    digest: ClassVar[str] = ""
+
+    def __repr__(self) -> str:
+        return f"Secret(id={self.id!r}, data=***)"
+
+
+Record = ApiKey | AuditEntry | Grant | Pinned | Secret
 """A record that belongs to no thread."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...clock import Clock, Timer
-from ...errors import ToolError
+from ...errors import InDoubt, ToolError
 from ...tools import Asked, Parked, Services, Tool, ToolContext, ToolThreads, reply_of
 from ...types.calls import Call
 from ...types.content import ToolReply
@@ -21,7 +21,7 @@ __all__ = ["CallEnd", "Ended", "Executor", "StartedCall"]
 
 _log = logging.getLogger("wakeful")
 
-Ended = Literal["ok", "error", "asked", "parked", "timeout", "interrupted"]
+Ended = Literal["ok", "error", "asked", "parked", "timeout", "interrupted", "in_doubt"]
 
 
 class CallEnd(Struct, eq=False):
@@ -257,6 +257,8 @@ def _failed(started: StartedCall, error: BaseException) -> CallEnd:
         raise error
     if context.unwinding is not None:
         return _unwound(call, context)
+    if isinstance(error, InDoubt):
+        return _end(call.id, "in_doubt", context)
     if isinstance(error, asyncio.CancelledError):
         if task is None or task.cancelling():
             return _end(call.id, _stopped(started), context)

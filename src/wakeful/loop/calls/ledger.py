@@ -78,7 +78,9 @@ def finished(
     if call.edited is not None and outcome in ("ok", "error"):
         reply = _with_note(reply, call.edited)
     message = Message(new_id(), "tool", (reply,), now, producer or Producer(run.run_id, call.step, run.agent_id))
-    row = replace(call, state="finished", outcome=outcome, ticket_id=None, message_id=message.id, finished_at=now)
+    row = replace(
+        call, state="finished", outcome=outcome, ticket_id=None, message_id=message.id, finished_at=now, kept=None
+    )
     done = ToolCallDone(run, 0, now, call.id, call.name, outcome, message.id, reply.error)
     return Change(row, (message, done), message)
 
@@ -174,9 +176,9 @@ def answered(
         change = finished(row, reply_of(None, call.id, call.name), "ok", run, now)
     elif decision.verdict == "deny" and ticket.asked_by == "unknown":
         change = finished(row, _left_unknown(call, decision), "unknown", run, now)
-    elif decision.verdict == "deny":
+    elif decision.verdict == "deny" and not (ticket.asked_by == "tool" and call.kept is not None):
         change = finished(row, _denied(call, decision), "blocked", run, now)
-    elif mode == "result":
+    elif mode == "result" and decision.verdict == "approve":
         change = finished(row, reply_of(decision.value, call.id, call.name, limit), "ok", run, now)
     else:
         edited = decision.value if mode == "arguments" else row.edited

@@ -272,9 +272,10 @@ def _settle(act: Activation, end: CallEnd) -> None:
                 reply, outcome = _error(call, "state", text), "error"
         finish_call(act, call, reply, outcome)
     elif (asked := end.asked) is not None:
-        suspend_call(act, call, asked.message, "tool", asked.terms, surfaces=end.context.surfaces)
+        row = replace(call, kept=end.context.kept)
+        suspend_call(act, row, asked.message, "tool", asked.terms, surfaces=end.context.surfaces)
     elif ended == "parked":
-        act.change(Change(_parked_row(act, call, end.parked), ()))
+        act.change(Change(_parked_row(act, replace(call, kept=end.context.kept), end.parked), ()))
     else:
         # No result: the next move is `Recover`, by the tool's effect.
         act.interrupted[call.id] = ended

@@ -20,6 +20,7 @@ _WHY = {
     "timeout": "it took too long",
     "interrupted": "the run was stopped",
     "lost": "its process ended",
+    "in_doubt": "its connection broke",
 }
 
 

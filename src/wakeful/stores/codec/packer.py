@@ -65,6 +65,11 @@ class Packer:
         self._codec = codec
         self._reported: set[str] = set()
 
+    @property
+    def has_codec(self) -> bool:
+        """Whether payloads are encoded."""
+        return self._codec is not None
+
     def is_news(self, problem: str) -> bool:
         """Whether a problem is reported for the first time."""
         if problem in self._reported:
