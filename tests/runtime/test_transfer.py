@@ -465,6 +465,40 @@ async def refused(lines: list[bytes]) -> str:
     return str(error.value)
 
 
+async def test_signed_export_is_refused_when_edited() -> None:
+    """Whoever edits a file can make its digest anew, but not its signature."""
+    key = b"a secret of exports"
+    async with memory() as source, memory() as target:
+        await source.run("clerk", "both A1", thread="t1")
+        signed = [line async for line in source.threads.export("t1", key=key)]
+        edited = sealed([line.replace(b"A1", b"B2") for line in signed[:-1]])
+        for lines, said in (
+            (edited, "signature of the export is missing"),
+            (await exported(source), "signature of the export is missing"),
+            (
+                [line async for line in source.threads.export("t1", key=b"another secret, too")],
+                "isn't of this key",
+            ),
+        ):
+            with pytest.raises(InvalidExport, match=said):
+                await target.threads.import_(lines, key=key)
+        assert await target.threads.import_(signed, key=key) == "t1"
+        assert await target.threads.import_(signed, into="copy") == "copy"  # Whoever has no key checks the digest.
+        with pytest.raises(UsageError, match="16 bytes"):
+            source.threads.export("t1", key=b"short")
+
+
+@pytest.mark.parametrize("open_store", [memory, sqlite, postgres])
+async def test_repeated_import_makes_one_thread(open_store: Open) -> None:
+    async with open_store() as runtime:
+        await runtime.run("clerk", "both A1", thread="t1")
+        lines = await exported(runtime)
+        for _ in range(2):
+            assert await runtime.threads.import_(lines, into="copy", request_id="r1") == "copy"
+        with pytest.raises(ThreadExists):
+            await runtime.threads.import_(lines, into="copy", request_id="r2")
+
+
 async def test_truncated_file_is_refused() -> None:
     runtime = application()
     await parked(runtime)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -90,6 +91,88 @@ async def test_list_has_what_belongs_to_its_caller(path: str) -> None:
             await people[name].post("/v1/runs", json={"agent": "desk", "input": "hi", "wait": 60})
         counts = {name: len((await people[name].get(path)).json()["items"]) for name in ("ann", "eve", "operator")}
     assert counts == {"ann": 1, "eve": 0, "operator": 2}
+
+
+async def key_of(people: dict[str, Person], **body: Any) -> Person:
+    """A caller with a new key of ann's principal, unless the body says otherwise."""
+    wanted = {"name": "k", "principal": "ann", "scopes": ["user"], **body}
+    made = (await people["root"].post("/v1/keys", json=wanted)).raise_for_status().json()
+    anonymous = people["anonymous"]
+    headers = {"Authorization": f"Bearer {made['text']}"}
+    return httpx.AsyncClient(transport=anonymous._transport, base_url="http://wakeful.test", headers=headers)
+
+
+async def test_users_read_agents_and_operators_inspect_them() -> None:
+    async with serve_people(office()) as people:
+        found = {name: (await people[name].get("/v1/agents/refunds")).json() for name in ("ann", "operator")}
+        assert [found["ann"]["tools"][0].get(field) for field in ("name", "effect", "approval")] == [
+            "refund",
+            None,
+            None,
+        ]
+        tool = found["operator"]["tools"][0]
+        assert (tool["effect"], tool["approval"], found["operator"]["instructions"]) == ("once", True, "")
+        unknown = await people["ann"].get("/v1/agents/nobody")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-agent")
+
+
+async def test_key_of_one_agent_reaches_no_other() -> None:
+    """Neither by leaving the agent out, nor by a thread of its own principal."""
+    async with serve_people(office()) as people:
+        limited = await key_of(people, agents=["refunds"])
+        run = {"agent": "desk", "input": "hi", "thread": "t", "wait": 60}
+        done = (await people["ann"].post("/v1/runs", json=run)).json()
+        own = {"agent": "refunds", "input": "hi", "thread": "own", "wait": 60}
+        assert (await limited.post("/v1/runs", json=own)).status_code == 200
+        assert (await limited.post("/v1/runs", json=run)).status_code == 403
+        assert (await limited.post("/v1/threads/t/messages", json={"input": "hi"})).status_code == 404
+        for path in (
+            "threads/t",
+            "threads/t/messages",
+            "threads/t/events",
+            f"runs/{done['run_id']}",
+            "agents/desk",
+        ):
+            assert (await limited.get(f"/v1/{path}")).status_code == 404, path
+        lists = {
+            noun: [each["id"] for each in (await limited.get(f"/v1/{noun}")).json()["items"]]
+            for noun in ("threads",)
+        }
+        assert lists == {"threads": ["own"]}
+        assert [each["id"] for each in (await limited.get("/v1/agents")).json()] == ["refunds"]
+
+
+async def test_schedule_belongs_to_its_caller() -> None:
+    async with serve_people(office()) as people:
+        scopes = ["schedules:read", "schedules:write", "threads:read"]
+        ben = await key_of(people, principal="ben", scopes=scopes)
+        await people["ann"].post("/v1/runs", json={"agent": "desk", "input": "hi", "thread": "t", "wait": 60})
+        body = {"agent": "desk", "input": "hi", "cron": "@daily"}
+        foreign = await ben.put("/v1/schedules/s", json={**body, "thread": "t"})
+        assert (foreign.status_code, foreign.json()["code"]) == (404, "unknown-thread")
+        await people["operator"].put("/v1/schedules/theirs", json=body)
+        assert (await ben.put("/v1/schedules/own", json=body)).status_code == 200
+        assert [each["name"] for each in (await ben.get("/v1/schedules")).json()] == ["own"]
+        paths = [("GET", ""), ("DELETE", ""), ("POST", "/run-now"), ("POST", "/pause"), ("POST", "/unpause")]
+        for method, path in paths:
+            answer = await ben.request(method, f"/v1/schedules/theirs{path}")
+            assert (answer.status_code, answer.json()["code"]) == (404, "unknown-schedule"), path
+        assert (await ben.put("/v1/schedules/theirs", json=body)).status_code == 404
+        assert [each["name"] for each in (await people["operator"].get("/v1/schedules")).json()] == [
+            "own",
+            "theirs",
+        ]
+        limited = await key_of(
+            people, principal="ben", scopes=["schedules:read:refunds", "schedules:write:refunds"]
+        )
+        assert (await limited.get("/v1/schedules")).json() == []
+        assert (await limited.delete("/v1/schedules/own")).status_code == 404
+
+
+async def test_workers_are_for_callers_of_the_own_tenant(tmp_path: Path) -> None:
+    async with serve_people(office(store=tmp_path / "app.db")) as people:
+        assert (await people["operator"].get("/v1/workers")).status_code == 200
+        assert (await people["eve"].get("/v1/workers")).status_code == 403
 
 
 async def test_audit_shows_refused_caller_to_operator() -> None:

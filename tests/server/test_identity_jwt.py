@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +14,8 @@ import httpx
 import jwt
 import pytest
 from a2a_serving import serve_app
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from http_serving import office
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
@@ -24,6 +27,16 @@ from wakeful.server import app, lifespan
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+CURVE = ec.generate_private_key(ec.SECP256R1())
+PUBLIC = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def forged(header: dict[str, Any], secret: bytes) -> str:
+    """A token with any header, signed by HMAC; libraries refuse to make some of these."""
+    claims = {"iss": "issuer", "aud": "wakeful", "sub": "ann", "exp": 9e9}
+    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
+    mac = hmac.digest(secret, b".".join(parts), "sha256")
+    return b".".join([*parts, base64.urlsafe_b64encode(mac).rstrip(b"=")]).decode()
 
 
 def token(key: Any = KEY, kid: str = "k1", algorithm: str = "RS256", **claims: Any) -> str:
@@ -38,10 +51,13 @@ class Issuer:
     def __init__(self) -> None:
         self.keys = {"k1": KEY}
         self.fetched = 0
+        self.is_away = False
 
     def app(self) -> Starlette:
         async def jwks(_: Any) -> JSONResponse:
             self.fetched += 1
+            if self.is_away:
+                return JSONResponse({}, 503)
             found = [
                 {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": kid, "alg": "RS256"}
                 for kid, key in self.keys.items()
@@ -95,6 +111,12 @@ async def test_claims_become_the_caller() -> None:
         token(kid="unknown"),
         jwt.encode({"iss": "issuer", "aud": "wakeful", "sub": "ann", "exp": 9e9}, None, algorithm="none"),
         jwt.encode({"iss": "issuer", "aud": "wakeful", "sub": "ann", "exp": 9e9}, "x" * 32, algorithm="HS256"),
+        token(key=CURVE, algorithm="ES256"),  # The issuer's key of this id is of another kind.
+        forged({"alg": "HS256", "kid": "k1"}, PUBLIC),  # The public key as a secret.
+        forged({"alg": "none", "kid": "k1"}, b""),
+        forged({"alg": "RS256", "kid": "k1", "jwk": {"kty": "oct", "k": "AAAA"}}, b"\0\0\0"),
+        forged({"alg": ["RS256"], "kid": {"a": 1}}, b""),
+        forged({"alg": "RS256", "kid": "k1", "crit": ["exp"]}, b""),
         "a.b.c",
         "..",
         f"{'a' * 20_000}.b.c",
@@ -110,6 +132,21 @@ async def test_scope_words_of_an_issuer_give_no_role() -> None:
     async with served(default_scopes=["agents:read"]) as (_, client):
         found = (await me(client, token(scope="admin * user"))).json()
         assert found["scopes"] == ["agents:read"]
+
+
+async def test_keys_of_an_absent_issuer_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request in a while asks it, and the others don't wait for it."""
+    async with served(default_scopes=["user"]) as (issuer, client):
+        assert (await me(client, token())).status_code == 200
+        issuer.keys.clear()
+        monkeypatch.setattr("wakeful.identity.jwt.KEYS_SECONDS", -1)
+        monkeypatch.setattr("wakeful.identity.jwt.REFETCH_SECONDS", 0)
+        issuer.is_away = True
+        assert [(await me(client, token())).status_code for _ in range(2)] == [200, 200]
+        fetched = issuer.fetched
+        monkeypatch.setattr("wakeful.identity.jwt.REFETCH_SECONDS", 3600)
+        assert [(await me(client, token())).status_code for _ in range(2)] == [200, 200]
+        assert issuer.fetched == fetched
 
 
 async def test_unknown_key_is_fetched_once_in_a_while() -> None:

@@ -18,7 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from sockets import serve_app
 from wakeful import Agent, FunctionModel, ModelRequest, Runtime
-from wakeful.errors import StoreUnavailable
+from wakeful.client import Client
+from wakeful.errors import NotAuthenticated, StoreUnavailable
+from wakeful.identity import ApiKeys, create_key, revoke_key
 from wakeful.models import Chunk, StopChunk, TextChunk
 from wakeful.server import ServerLimits, app
 from wakeful.server.sse import EventStream, frame
@@ -185,6 +187,26 @@ async def test_shutdown_ends_streams_with_their_reason() -> None:
         assert 'event: end\ndata: {"reason":"draining"}\n\n' in text
         assert text.endswith("0\r\n\r\n")
         writer.close()
+
+
+async def test_stream_ends_with_its_credential(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revoked key keeps no stream open."""
+    monkeypatch.setattr("wakeful.server.sse.BEAT_SECONDS", 0.05)
+    runtime = office()
+    _, text = await create_key(runtime.store, "ann", principal="ann", scopes=["user"])
+    async with serve_app(app(runtime, auth=ApiKeys(runtime.store))) as url:
+        headers = {"Authorization": f"Bearer {text}"}
+        async with httpx.AsyncClient(base_url=url, headers=headers) as http:
+            await http.post("/v1/runs", json={"agent": "desk", "input": "Hi", "thread": "t", "wait": 30})
+            async with http.stream("GET", "/v1/threads/t/events") as answer:
+                lines = answer.aiter_lines()
+                while await anext(lines) != "event: run_finish":
+                    pass
+                await revoke_key(runtime.store, text.split("_")[1])
+                assert [line async for line in lines][-2:] == ['data: {"reason":"unauthenticated"}', ""]
+        async with Client(url, text) as client:
+            with pytest.raises(NotAuthenticated):
+                _ = [event async for event in client.events("t")]
 
 
 # -- cleanup ---------------------------------------------------------------------------------------------------

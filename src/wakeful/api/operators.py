@@ -24,6 +24,7 @@ __all__ = [
     "ListDispatches",
     "ListGrants",
     "ListTasks",
+    "ListWorkers",
     "Me",
     "PutSchedule",
     "TimesQuery",
@@ -78,6 +79,12 @@ class ListGrants(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     scope: GrantScope | None = None
     scope_id: str | None = None
+
+
+class ListWorkers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`limit` is the number of workers at most."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -33,10 +33,13 @@ __all__ = [
 
 
 class ListThreads(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of threads: the forks of the thread `base`. Operators may name a `principal`; others see their own
-    threads."""
+    """Filters of threads. Operators may name a `principal`; others see their own threads.
+
+    - `agent`: the agent of their last run; `base`: the thread they are forks of.
+    """
 
     principal: str | None = None
+    agent: str | None = None
     base: str | None = None
 
 

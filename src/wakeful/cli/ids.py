@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from ..errors import UsageError
+from ..errors import UnknownRun, UnknownThread, UnknownTicket, UsageError
 from ..runtime import TenantRuntime
 from ..types.records import Grant
 
@@ -19,16 +20,17 @@ _LAST = "~"
 
 async def find_run(runtime: TenantRuntime, given: str) -> str:
     """The id of a run by a prefix of it. An unknown id is returned as it is."""
-    if await runtime.store.run(given) is not None:
-        return given
+    with suppress(UnknownRun):
+        if given:
+            return (await runtime.runs.get(given)).id
     found = await runtime.runs.list(before=given + _LAST, limit=2)
     return _only(given, [run.id for run in found], "run")
 
 
 async def find_ticket(runtime: TenantRuntime, given: str) -> str:
     """The id of a ticket by a prefix of it. An unknown id is returned as it is."""
-    if not given or await runtime.store.ticket(given) is not None:
-        return given
+    with suppress(UnknownTicket):
+        return (await runtime.tickets.get(given)).id if given else given
     found = await runtime.tickets.list(after=given, limit=2)
     return _only(given, [ticket.id for ticket in found], "ticket")
 
@@ -49,8 +51,8 @@ async def find_message(runtime: TenantRuntime, given: str) -> str:
 
 async def find_thread(runtime: TenantRuntime, given: str) -> str:
     """The id of a thread by a prefix of it. An unknown id is returned as it is."""
-    if not given or await runtime.store.thread(given) is not None:
-        return given
+    with suppress(UnknownThread):
+        return (await runtime.threads.get(given)).id if given else given
     found: list[str] = []
     before: str | None = None
     for _ in range(MAX_THREADS // _PAGE):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
 
 import typer
 
+from ..api.operators import CreatedKey, KeyView
 from ..identity import ROLES, create_key, revoke_key
 from ..runtime import TenantRuntime
 from ..types.ids import now_ms
 from ..types.records import ApiKey, AuditEntry
-from .locations import Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, is_url, show
 from .tables import print_list
 from .text import parse_seconds, time_text
 
@@ -46,16 +48,18 @@ def create(
 ) -> None:
     """Create an API key and print it, this once. Only its hash is stored."""
 
-    async def make(runtime: TenantRuntime) -> tuple[ApiKey, str]:
-        return await create_key(
-            runtime.store,
-            name,
-            principal=principal or name,
-            scopes=scope or ["user"],
-            groups=group or (),
-            agents=agent,
-            expires_at=None if expires is None else now_ms() + parse_seconds(expires) * 1000,
-        )
+    async def make(runtime: TenantRuntime) -> tuple[ApiKey | KeyView, str]:
+        wanted: dict[str, Any] = {
+            "principal": principal or name,
+            "scopes": scope or ["user"],
+            "groups": group or (),
+            "agents": agent,
+            "expires_at": None if expires is None else now_ms() + parse_seconds(expires) * 1000,
+        }
+        if is_url(place):
+            made: CreatedKey = await cast(Any, runtime).keys.create(name, **wanted)
+            return made.key, made.text or ""
+        return await create_key(runtime.store, name, **wanted)
 
     key, text = ask(place, tenant, make)
     show(json, {"id": key.id, "key": text, "principal": key.principal_id, "scopes": list(key.scopes)}, text)
@@ -64,7 +68,13 @@ def create(
 @keys_app.command("list")
 def list_(place: Place, tenant: Tenant = None, json: Json = False) -> None:
     """List the API keys of a tenant, revoked ones included."""
-    found = ask(place, tenant, lambda runtime: runtime.store.records(ApiKey, limit=KEYS))
+
+    async def look(runtime: TenantRuntime) -> Sequence[ApiKey | KeyView]:
+        if is_url(place):
+            return await cast(Any, runtime).keys.list(limit=KEYS)
+        return await runtime.store.records(ApiKey, limit=KEYS)
+
+    found = ask(place, tenant, look)
     rows = [
         (
             key.id,
@@ -86,7 +96,11 @@ def list_(place: Place, tenant: Tenant = None, json: Json = False) -> None:
 @keys_app.command()
 def revoke(place: Place, key: Key, tenant: Tenant = None, json: Json = False) -> None:
     """Revoke an API key. Every server refuses it within a second."""
-    found = ask(place, tenant, lambda runtime: revoke_key(runtime.store, key))
+
+    async def end(runtime: TenantRuntime) -> ApiKey | KeyView:
+        return await (cast(Any, runtime).keys.revoke(key) if is_url(place) else revoke_key(runtime.store, key))
+
+    found = ask(place, tenant, end)
     show(json, {"id": found.id, "revoked_at": found.revoked_at}, f"revoked key {found.id}")
 
 
@@ -97,7 +111,13 @@ def audit(
     json: Json = False,
 ) -> None:
     """Show the audit of a tenant, newest first: changes of keys, and what callers were refused."""
-    found = ask(place, tenant, lambda runtime: runtime.store.records(AuditEntry, limit=limit))
+
+    async def look(runtime: TenantRuntime) -> Sequence[AuditEntry]:
+        if is_url(place):
+            return await cast(Any, runtime).audit(limit=limit)
+        return await runtime.store.records(AuditEntry, limit=limit)
+
+    found = ask(place, tenant, look)
     rows = [
         (
             time_text(entry.at),
@@ -112,17 +132,17 @@ def audit(
     print_list(json, found, ("TIME", "PRINCIPAL", "AUTH", "ACTION", "OUTCOME", "RESOURCE"), rows, "no entries")
 
 
-def _scopes(key: ApiKey) -> str:
+def _scopes(key: ApiKey | KeyView) -> str:
     """The role whose scopes these are, or the scopes."""
     role = next((name for name, scopes in ROLES.items() if set(scopes) == set(key.scopes)), None)
     return role or " ".join(key.scopes)
 
 
-def _state(key: ApiKey) -> str:
+def _state(key: ApiKey | KeyView) -> str:
     if key.revoked_at is not None:
         return "revoked"
     return "expired" if key.expires_at is not None and key.expires_at <= now_ms() else "valid"
 
 
-def _public(key: ApiKey) -> dict[str, object]:
+def _public(key: ApiKey | KeyView) -> dict[str, object]:
     return {name: getattr(key, name) for name in key.__struct_fields__ if name not in ("hash", "revision")}

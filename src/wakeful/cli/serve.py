@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..errors import UsageError, WakefulError
 from ..identity import JWT, ApiKeys, Authenticator, Tokens
 from .exit_codes import ExitCode, reported
+from .locations import secret_of
 from .logs import show_log
 from .render import Renderer
 from .target import load_runtime
@@ -75,6 +76,10 @@ def serve(
     private_webhooks: Annotated[
         bool, typer.Option("--private-webhooks", help="Push to private addresses and over plain HTTP too.")
     ] = False,
+    export_key_env: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A variable that holds the key to sign exported threads with."),
+    ] = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody in who reaches the address.")] = False,
     limit: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N", help="A limit of the server. Repeatable.")
@@ -124,6 +129,7 @@ def serve(
             origins=allow_origin or (),
             protocols=_names(protocols),
             login=_login(server.ConsoleLogin, console_client_id, jwt_issuer),
+            export_key=None if export_key_env is None else secret_of(export_key_env).encode(),
         )
         options = {"http": server.http_protocol(_allow_connections(renderer, limits)), **tls}
         _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, options=options)
@@ -217,9 +223,7 @@ def _secrets(given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given:
         who, _, name = each.rpartition("=")
-        if not (secret := os.environ.get(name, "")):
-            raise UsageError(f"the variable {name!r} is empty or not set; put the secret there: export {name}=...")
-        found[secret] = who or "caller"
+        found[secret_of(name)] = who or "caller"
     return found
 
 

@@ -14,7 +14,7 @@ from ..runtime import Runtime, TenantRuntime
 from ..stores import Pruned, Retention
 from ..types.runs import RunStatus
 from .exit_codes import ExitCode, reported
-from .locations import PLACE, Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
+from .locations import PLACE, Json, StorePlace, Tenant, ask_store, is_target, runtime_of, show, with_runtime
 from .render import Renderer
 
 __all__ = ["store_app"]
@@ -23,9 +23,9 @@ store_app = typer.Typer(name="store", help="Look after a store.", no_args_is_hel
 
 
 @store_app.command()
-def info(place: Place, tenant: Tenant = None, json: Json = False) -> None:
+def info(place: StorePlace, tenant: Tenant = None, json: Json = False) -> None:
     """Show a store's version and size, and a tenant's counts."""
-    found = ask(place, tenant, _info)
+    found = ask_store(place, tenant, _info)
     lines = [f"{key:<18}{found[key]}" for key in ("store", "version") if key in found]
     lines += [f"{key:<18}{_size(found[key])}" for key in ("bytes", "free") if key in found]
     lines += [f"{key:<18}{count:,}" for key, count in found["counts"].items()]
@@ -98,7 +98,7 @@ async def _check(runtime: TenantRuntime, judge: Runtime | None, tenant: str | No
 
 @store_app.command()
 def prune(
-    place: Place,
+    place: StorePlace,
     chunks: Annotated[str, typer.Option(metavar="AGE", help="Pieces of answers that never came.")] = "1d",
     events: Annotated[str, typer.Option(metavar="AGE", help="Events of finished runs; messages stay.")] = "30d",
     runs: Annotated[str, typer.Option(metavar="AGE", help="Finished runs; messages stay.")] = "never",
@@ -130,7 +130,7 @@ def prune(
             usage=_age(usage, "--usage"),
             audit=_age(audit, "--audit"),
         )
-    done = ask(place, tenant, lambda runtime: _prune(runtime, retention, dry_run))
+    done = ask_store(place, tenant, lambda runtime: _prune(runtime, retention, dry_run))
     counts = {name: getattr(done, name) for name in done.__struct_fields__}
     removed = ", ".join([f"{count:,} {name}" for name, count in counts.items() if count]) or "nothing"
     show(json, done, f"{'would remove' if dry_run else 'removed'} {removed}")
@@ -166,7 +166,7 @@ def _count(text: str, option: str) -> int | None:
 
 @store_app.command()
 def backup(
-    place: Place,
+    place: StorePlace,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that isn't there yet.", show_default=False)],
     json: Json = False,
 ) -> None:
@@ -178,7 +178,7 @@ def backup(
         if file.exists() or not file.absolute().parent.is_dir():
             what = "is there already" if file.exists() else "is in a folder that doesn't exist"
             raise UsageError(f"{file} {what}; back up into a new file")
-    ask(place, None, lambda runtime: _backup(runtime, file))
+    ask_store(place, None, lambda runtime: _backup(runtime, file))
     show(json, {"file": str(file), "bytes": file.stat().st_size}, f"backed up into {file}")
 
 

@@ -18,7 +18,7 @@ from ..stores import ThreadRecord
 from ..types.messages import Message
 from .exit_codes import reported
 from .ids import find_thread
-from .locations import Json, Place, Tenant, ask, show
+from .locations import Json, Place, Tenant, ask, is_url, secret_of, show
 from .render import Renderer
 from .tables import print_list, shorten_ids
 from .text import call_text, one_line, reply_text, time_text
@@ -31,6 +31,9 @@ threads_app = typer.Typer(
     no_args_is_help=True,
 )
 
+KeyEnv = Annotated[
+    str | None, typer.Option("--key-env", metavar="NAME", help="A variable that holds the key of the signature.")
+]
 Thread = Annotated[
     str,
     typer.Argument(metavar="THREAD", help="The thread's id, or an unambiguous prefix of it.", show_default=False),
@@ -92,7 +95,7 @@ async def _list(runtime: TenantRuntime, limit: int, before: str | None) -> list[
         before = (await runtime.threads.get(await find_thread(runtime, before))).id
     rows: list[dict[str, Any]] = []
     for record in await runtime.threads.list(before=before, limit=limit):
-        run = None if record.open_run_id is None else await runtime.store.run(record.open_run_id)
+        run = None if record.open_run_id is None else await runtime.runs.get(record.open_run_id)
         rows.append({"thread": record, "run": None if run is None else run.status})
     return rows
 
@@ -104,19 +107,22 @@ def export(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="A new file; stdout by default.", show_default=False)
     ] = None,
+    key_env: KeyEnv = None,
     tenant: Tenant = None,
 ) -> None:
-    """Write a thread as lines of JSON: runs, messages, events, calls, tickets, decisions and state."""
+    """Write a thread as lines of JSON: runs, messages, events, calls, tickets, decisions and state. With a key the
+    file is signed. A server signs with its own key."""
     with reported(Renderer()):
+        options = _key_of(place, key_env)
         if file is not None and file.exists():
             raise UsageError(f"{file} is there already; export into a new file")
     if file is None:
-        ask(place, tenant, lambda runtime: _export(runtime, thread, sys.stdout.buffer))
+        ask(place, tenant, lambda runtime: _export(runtime, thread, sys.stdout.buffer, options))
         return
     part = file.with_name(f"{file.name}.part")
     try:
         with reported(Renderer()), _explained(file, "written"), os.fdopen(_create(part), "wb") as out:
-            ask(place, tenant, lambda runtime: _export(runtime, thread, out))
+            ask(place, tenant, lambda runtime: _export(runtime, thread, out, options))
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
@@ -128,8 +134,17 @@ def _create(file: Path) -> int:
     return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
-async def _export(runtime: TenantRuntime, thread: str, out: Any) -> None:
-    async for line in runtime.threads.export(await find_thread(runtime, thread)):
+def _key_of(place: str, name: str | None) -> dict[str, Any]:
+    """The key of a signature as an argument. A server has its own key, and takes none."""
+    if name is None:
+        return {}
+    if is_url(place):
+        raise UsageError("a server signs with its own key; leave --key-env out")
+    return {"key": secret_of(name).encode()}
+
+
+async def _export(runtime: TenantRuntime, thread: str, out: Any, options: dict[str, Any]) -> None:
+    async for line in runtime.threads.export(await find_thread(runtime, thread), **options):
         out.write(line)
     out.flush()
 
@@ -143,12 +158,17 @@ def import_(
     into: Annotated[
         str | None, typer.Option("--as", metavar="THREAD", help="Make a copy: a thread of this id, with new ids.")
     ] = None,
+    key_env: KeyEnv = None,
     tenant: Tenant = None,
     json: Json = False,
 ) -> None:
-    """Write an exported thread into a store, in one commit. A missing file is created."""
+    """Write an exported thread into a store, in one commit. A missing file is created. With a key, a file without
+    its signature is refused."""
     with reported(Renderer()), _explained(file, "read"), _lines(file) as lines:
-        thread = ask(place, tenant, lambda runtime: runtime.threads.import_(lines, into=into), may_be_new=True)
+        options = _key_of(place, key_env)
+        thread = ask(
+            place, tenant, lambda runtime: runtime.threads.import_(lines, into=into, **options), may_be_new=True
+        )
     show(json, {"thread": thread}, f"imported thread {thread!r}")
 
 

@@ -17,7 +17,7 @@ from ..types.runs import Waiting
 from ..types.tickets import Decision, Remember, Ticket
 from .exit_codes import exit_code, reported
 from .ids import find_run, find_ticket
-from .locations import Json, Place, Tenant, ask, is_target, runtime_of, show, with_runtime
+from .locations import Json, Place, Tenant, ask, is_target, is_url, show
 from .prompts import decider, read_value, votes_text, ways
 from .render import Renderer
 from .tables import print_list, shorten_ids
@@ -29,8 +29,8 @@ __all__ = ["tickets_app"]
 
 tickets_app = typer.Typer(
     name="tickets",
-    help="List and answer tickets.\n\nWith module:runtime the run continues in this process, else in a worker. An "
-    "id may be shortened to an unambiguous prefix.",
+    help="List and answer tickets.\n\nWith module:runtime the run continues in this process, else in a worker or "
+    "in the server. An id may be shortened to an unambiguous prefix.",
     no_args_is_help=True,
 )
 
@@ -259,7 +259,7 @@ def withdraw(
 
     async def undo(runtime: TenantRuntime) -> Ticket:
         found = await find_ticket(runtime, ticket_id)
-        return await runtime.tickets.withdraw(found, reason=reason, principal=decider(who))
+        return await runtime.tickets.withdraw(found, reason=reason, **_author(place, who))
 
     ticket = ask(place, tenant, undo)
     show(json, ticket, f"the answer to {ticket.id} is withdrawn; the ticket is open")
@@ -279,7 +279,7 @@ def reassign(
 
     async def give(runtime: TenantRuntime) -> Ticket:
         found = await find_ticket(runtime, ticket_id)
-        return await runtime.tickets.reassign(found, to, reason=reason, principal=decider(who))
+        return await runtime.tickets.reassign(found, to, reason=reason, **_author(place, who))
 
     ticket = ask(place, tenant, give)
     show(json, ticket, f"ticket {ticket.id} is with {ticket.assignee} now")
@@ -297,7 +297,7 @@ def comment(
     """Comment on an open ticket."""
 
     async def add(runtime: TenantRuntime) -> Ticket:
-        return await runtime.tickets.comment(await find_ticket(runtime, ticket_id), text, principal=decider(who))
+        return await runtime.tickets.comment(await find_ticket(runtime, ticket_id), text, **_author(place, who))
 
     ticket = ask(place, tenant, add)
     show(json, ticket, f"the comment on {ticket.id} is kept")
@@ -318,18 +318,15 @@ def _answer(
 
     async def give(runtime: TenantRuntime) -> tuple[RunResult | Ticket, Waiting | None]:
         ticket = await _find(runtime, ticket_id)
-        author = decider(who)
+        author = _author(place, who)
         decision = msgspec.structs.replace(decide(ticket), reason=reason, seen=seen)
         _check_verb(ticket, decision)
         if here:
-            result = await runtime.tickets.answer(
-                ticket.id, decision, principal=author, check=False, replace=instead
-            )
+            result = await runtime.tickets.answer(ticket.id, decision, check=False, replace=instead, **author)
             return result, (await runtime.runs.get(result.run_id)).waiting
-        return await runtime.tickets.submit(decision, principal=author, replace=instead), None
+        return await runtime.tickets.submit(decision, replace=instead, **author), None
 
-    with reported(Renderer()):
-        done, waiting = with_runtime(runtime_of(place), tenant, give)
+    done, waiting = ask(place, tenant, give)
     if isinstance(done, Ticket):
         text = f"the answer to {done.id} waits for a worker that has {done.tool}"
         text = votes_text(done) or text
@@ -356,6 +353,15 @@ def _remember(scope: Scope | None, pattern: str, lasts: str | None) -> Remember 
     if pattern or lasts is not None:
         raise UsageError("--pattern and --for are about a grant: add --remember run, thread, user or agent")
     return None
+
+
+def _author(place: str, who: str | None) -> dict[str, Any]:
+    """The decider as an argument. A server knows it by its key."""
+    if not is_url(place):
+        return {"principal": decider(who)}
+    if who is not None:
+        raise UsageError("a server knows the decider by the key in WAKEFUL_KEY; leave --as out")
+    return {}
 
 
 def _check_verb(ticket: Ticket, decision: Decision) -> None:

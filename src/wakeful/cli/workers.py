@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from ..errors import UsageError
 from ..runtime import Runtime, TenantRuntime
-from ..stores import Dispatch
-from .exit_codes import reported
+from ..stores import Dispatch, WorkerSeen
 from .ids import find_thread
-from .locations import Json, Place, Tenant, ask, runtime_of, show, with_runtime
-from .render import Renderer
+from .locations import Json, Place, Tenant, ask, show
 from .tables import print_list, shorten_ids
 from .text import one_line, time_text
 
@@ -33,9 +31,11 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the workers of all tenants: those with a lease, and lost ones whose claims wait for a takeover."""
-    with reported(Renderer()):
-        runtime: Runtime = runtime_of(place)
-        workers = with_runtime(runtime, None, lambda _: runtime.workers.list(limit=limit))
+
+    async def look(runtime: TenantRuntime) -> Sequence[WorkerSeen]:
+        return await cast(Runtime, runtime).workers.list(limit=limit)
+
+    workers = ask(place, None, look)
     rows = [
         (one.id, one.state, str(one.claims), time_text(one.started_at), time_text(one.until)) for one in workers
     ]

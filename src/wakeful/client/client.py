@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..agents import Agent
-from ..api.operators import Me
+from ..api.operators import ListAudit, Me
 from ..api.runs import MAX_WAIT, CancelRun, ClientToolBody, CreateRun, ResumeRun, Wanted
 from ..api.threads import SendMessage
 from ..dispatch import RunResult
@@ -25,14 +25,15 @@ from ..types.events import AnyEvent
 from ..types.generics import RunOutput
 from ..types.inbox import InputPolicy
 from ..types.mail import Receipt
+from ..types.records import AuditEntry
 from ..types.requests import ModelSettings
 from ..types.runs import PRIORITY
 from ..types.tickets import Decision
 from .events import resumed
 from .grants import Grants
 from .http import Http, path_of
-from .nouns import Agents, Mail, Runs, Tasks, Threads, checked, ms
-from .operators import Schedules, Workers
+from .nouns import Agents, Mail, Runs, Tasks, Threads, checked, ms, pages
+from .operators import Keys, Schedules, Workers
 from .tickets import Tickets, answer_body, decision_body
 
 __all__ = ["Client", "RunHandle"]
@@ -62,6 +63,7 @@ class Client:
         self.mail = Mail(self._http)
         self.schedules = Schedules(self._http)
         self.workers = Workers(self._http)
+        self.keys = Keys(self._http)
 
     def __repr__(self) -> str:
         return f"Client({self._http.url!r})"
@@ -198,6 +200,10 @@ class Client:
     ) -> Sequence[UsageRow]:
         """Requests to models, their tokens, cost, latency and errors; see `Runtime.usage`."""
         return await self._http.get("/v1/usage", list[UsageRow], since=ms(since), until=ms(until), by=tuple(by))
+
+    async def audit(self, *, limit: int | None = 100) -> Sequence[AuditEntry]:
+        """The audit of the tenant, newest first, for callers with the scope `audit:read`."""
+        return await pages(self._http, "/v1/audit", AuditEntry, ListAudit(), limit)
 
     def run_sync(self, agent: str | Agent[RunOutput], input: Any, **options: Any) -> RunResult[RunOutput]:
         """`run` for programs without an event loop; takes the same options."""

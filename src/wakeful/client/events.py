@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from ..errors import Overloaded, RuntimeClosed, StoreUnavailable, WakefulError
 from ..types.codec import decode_event
 from ..types.events import AnyEvent
 from .http import ATTEMPTS, BACKOFF, MAX_BACKOFF, Http, Unreachable
@@ -16,7 +17,7 @@ from .http import ATTEMPTS, BACKOFF, MAX_BACKOFF, Http, Unreachable
 __all__ = ["End", "Frame", "frames", "resumed"]
 
 # Reasons of an end after which a reader comes back.
-_AGAIN = frozenset(["draining", "too_slow"])
+_AGAIN = frozenset(["draining", "too_slow", "unauthenticated"])
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -75,10 +76,10 @@ async def resumed(
                         return
                     after = found.cursor or after
                     yield decode_event(found.data)
-        except (httpx.TransportError, Unreachable) as error:
+        except (httpx.TransportError, StoreUnavailable, RuntimeClosed, Overloaded) as error:
             failures += 1
             if failures >= ATTEMPTS:
-                if isinstance(error, Unreachable):
+                if isinstance(error, WakefulError):
                     raise
                 raise Unreachable(
                     f"{http.url} broke off the stream {failures} times in a row; try again"

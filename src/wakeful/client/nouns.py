@@ -32,7 +32,7 @@ from ..stores import ChildPolicy, OutcomeKind, Tally, ThreadRecord
 from ..types.calls import Call
 from ..types.mail import DeadLetter
 from ..types.messages import Message
-from ..types.runs import Failed, RunRecord, RunStatus, TaskRecord, TaskStatus, TaskWake, WaitReason
+from ..types.runs import ErrorDetail, Failed, RunRecord, RunStatus, TaskRecord, TaskStatus, TaskWake, WaitReason
 from .http import Http, path_of
 
 __all__ = ["Agents", "Mail", "Noun", "Runs", "Tasks", "Threads", "checked", "ms", "pages"]
@@ -169,6 +169,10 @@ class Runs(Noun):
         """A run's result so far, without waiting for more."""
         return await self._http.get(path_of("/v1/runs/{}/result", run_id), RunResult[Any])
 
+    async def errors(self, run_id: str) -> Sequence[ErrorDetail]:
+        """The texts of a run's unexpected exceptions, for operators."""
+        return await self._http.get(path_of("/v1/runs/{}/errors", run_id), list[ErrorDetail])
+
     async def calls(self, run_id: str) -> Sequence[Call]:
         """A run's tool calls, in order."""
         return await self._http.get(path_of("/v1/runs/{}/calls", run_id), list[Call])
@@ -189,10 +193,11 @@ class Runs(Noun):
         """The waiting runs that the server's code can't continue, and why."""
         return await self._http.get("/v1/runs:parked", list[ParkedProblem])
 
-    async def retry(self, run_id: str, *, check: bool = True) -> RunResult[Any]:
+    async def retry(self, run_id: str, *, request_id: str | None = None, check: bool = True) -> RunResult[Any]:
         """Continue a failed run from its last committed step; see `runtime.runs.retry`."""
         path = path_of("/v1/runs/{}/retry", run_id) + f"?wait={MAX_WAIT:g}"
-        return checked(await self._settled(await self._http.post(path, RunResult[Any])), check=check)
+        found = await self._http.post(path, RunResult[Any], request_id=request_id)
+        return checked(await self._settled(found), check=check)
 
     async def pause(self, run_id: str) -> bool:
         """Pause a run at its next step; False if it is done."""
@@ -214,12 +219,13 @@ class Threads(Noun):
         self,
         *,
         principal: str | None = None,
+        agent: str | None = None,
         base: str | None = None,
         before: str | None = None,
         limit: int | None = 100,
     ) -> Sequence[ThreadRecord]:
         """Threads, newest first; see `runtime.threads.list`."""
-        query = ListThreads(principal=principal, base=base)
+        query = ListThreads(principal=principal, agent=agent, base=base)
         return await pages(self._http, "/v1/threads", ThreadRecord, query, limit, before)
 
     async def messages(self, thread: str, *, newest: int | None = None) -> Sequence[Message]:
@@ -246,10 +252,12 @@ class Threads(Noun):
         body = DescribeThread(title=title, metadata=None if metadata is None else dict(metadata))
         await self._http.call("PATCH", path_of("/v1/threads/{}", thread), ThreadRecord, body=body)
 
-    async def fork(self, thread: str, *, at: int | None = None, into: str | None = None) -> str:
+    async def fork(
+        self, thread: str, *, at: int | None = None, into: str | None = None, request_id: str | None = None
+    ) -> str:
         """Make a thread that shares this one's conversation up to an entry; returns its id."""
-        body = ForkThread(at=at, into=into)
-        return (await self._http.post(path_of("/v1/threads/{}/fork", thread), Forked, body)).thread_id
+        path, body = path_of("/v1/threads/{}/fork", thread), ForkThread(at=at, into=into)
+        return (await self._http.post(path, Forked, body, request_id=request_id)).thread_id
 
     async def delete(self, thread: str, *, children: ChildPolicy = "reject") -> int:
         """Delete a thread with everything it owns; returns the number of threads deleted."""
@@ -262,10 +270,13 @@ class Threads(Noun):
         for line in response.content.splitlines(keepends=True):
             yield line
 
-    async def import_(self, lines: Iterable[str | bytes], *, into: str | None = None) -> str:
-        """Write an exported thread; returns its id."""
+    async def import_(
+        self, lines: Iterable[str | bytes], *, into: str | None = None, request_id: str | None = None
+    ) -> str:
+        """Write an exported thread; returns its id. The server checks signatures, with its own key."""
         text = "".join([line if isinstance(line, str) else line.decode() for line in lines])
-        return (await self._http.post("/v1/threads:import", Forked, ImportThread(lines=text, into=into))).thread_id
+        body = ImportThread(lines=text, into=into)
+        return (await self._http.post("/v1/threads:import", Forked, body, request_id=request_id)).thread_id
 
 
 class Tasks(Noun):

@@ -1,20 +1,22 @@
-"""The namespaces of operators: schedules and workers."""
+"""The namespaces of operators: schedules, workers and API keys."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..api.operators import ListDispatches, PutSchedule
+from ..api.operators import CreatedKey, CreateKey, KeyView, ListDispatches, PutSchedule
+from ..api.pages import PageQuery
 from ..api.runs import Wanted
 from ..stores import Backlog, Dispatch, WorkerSeen
 from ..tasks import Schedule
 from ..types.mail import Receipt
+from ..types.records import KeyKind
 from .http import path_of
 from .nouns import Noun, ms, pages
 
-__all__ = ["Schedules", "Workers"]
+__all__ = ["Keys", "Schedules", "Workers"]
 
 
 class Schedules(Noun):
@@ -71,9 +73,9 @@ class Schedules(Noun):
 class Workers(Noun):
     """`client.workers`: see `runtime.workers`."""
 
-    async def list(self) -> Sequence[WorkerSeen]:
-        """The workers that hold a lease on the store."""
-        return await self._http.get("/v1/workers", list[WorkerSeen])
+    async def list(self, *, limit: int = 100) -> Sequence[WorkerSeen]:
+        """The workers of all tenants; see `runtime.workers.list`."""
+        return await self._http.get("/v1/workers", list[WorkerSeen], limit=limit)
 
     async def backlog(self) -> Backlog:
         """Dispatches of all tenants that wait for a worker, by tenant and agent, and the number of dead ones."""
@@ -89,3 +91,43 @@ class Workers(Noun):
     async def revive(self, thread: str) -> bool:
         """Put a thread's dead dispatch back; False if it has none."""
         return (await self._http.post(path_of("/v1/workers/dispatches/{}/revive", thread), Wanted)).changed
+
+
+class Keys(Noun):
+    """`client.keys`: the API keys of the caller's tenant, for callers with the scope `keys:admin`."""
+
+    async def list(self, *, limit: int | None = 100) -> Sequence[KeyView]:
+        """The keys, newest first, revoked ones included."""
+        return await pages(self._http, "/v1/keys", KeyView, PageQuery(), limit)
+
+    async def get(self, key: str) -> KeyView:
+        """A key; raises `UnknownKey`."""
+        return await self._http.get(path_of("/v1/keys/{}", key), KeyView)
+
+    async def create(
+        self,
+        name: str,
+        *,
+        scopes: Collection[str],
+        principal: str | None = None,
+        kind: KeyKind = "user",
+        groups: Sequence[str] = (),
+        agents: Sequence[str] | None = None,
+        expires_at: int | None = None,
+        request_id: str | None = None,
+    ) -> CreatedKey:
+        """Create a key, whose text is shown this once. `expires_at` is in milliseconds."""
+        body = CreateKey(
+            name=name,
+            scopes=tuple(scopes),
+            principal=principal,
+            kind=kind,
+            groups=tuple(groups),
+            agents=None if agents is None else tuple(agents),
+            expires_at=expires_at,
+        )
+        return await self._http.post("/v1/keys", CreatedKey, body, request_id=request_id)
+
+    async def revoke(self, key: str) -> KeyView:
+        """Revoke a key; every server refuses it within a second."""
+        return await self._http.post(path_of("/v1/keys/{}/revoke", key), KeyView)

@@ -143,15 +143,31 @@ class Tickets(Noun):
         found = await self._http.post(path, RunResult[Any], body, request_id=request_id)
         return checked(await self._settled(found), check=check)
 
+    async def submit(self, decision: Decision, *, request_id: str | None = None, replace: bool = False) -> Ticket:
+        """Store a decision without waiting for the run; see `runtime.tickets.submit`."""
+        given = decision_body(decision)
+        body = AnswerTicket(
+            verdict=given.verdict,
+            mode=given.mode,
+            value=given.value,
+            reason=given.reason,
+            seen=given.seen,
+            remember=given.remember,
+            replace=replace,
+        )
+        path = path_of("/v1/tickets/{}/answer", decision.ticket_id)
+        await self._http.post(path, RunResult[Any], body, request_id=request_id)
+        return await self.get(decision.ticket_id)
+
     async def answer_many(self, *decisions: Decision, request_id: str | None = None) -> Sequence[TicketOutcome]:
         """Answer several tickets of any runs; each is judged alone."""
         body = AnswerTickets(answers=tuple([decision_body(each) for each in decisions]))
         return await self._http.post("/v1/tickets:answer", list[TicketOutcome], body, request_id=request_id)
 
-    async def withdraw(self, ticket_id: str, *, reason: str = "") -> Ticket:
+    async def withdraw(self, ticket_id: str, *, reason: str = "", request_id: str | None = None) -> Ticket:
         """Withdraw an answer that no run has taken yet."""
-        path = path_of("/v1/tickets/{}/withdraw", ticket_id)
-        return await self._http.post(path, Ticket, WithdrawAnswer(reason=reason))
+        path, body = path_of("/v1/tickets/{}/withdraw", ticket_id), WithdrawAnswer(reason=reason)
+        return await self._http.post(path, Ticket, body, request_id=request_id)
 
     async def reassign(
         self, ticket_id: str, to: str, *, reason: str = "", request_id: str | None = None

@@ -7,16 +7,17 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, InboxMoved, InvalidDecision, TicketClosed
+from ..errors import Conflict, DuplicateRequest, InboxMoved, InvalidDecision, TicketClosed
 from ..identity.rights import check_withdrawal, permit
 from ..loop import change_ticket, check_value, match_decision
 from ..stores import Commit, ThreadView
 from ..types.base import Data
-from ..types.inbox import DecisionItem, decisions_in
+from ..types.inbox import DecisionItem, Request, decisions_in
 from ..types.runs import Author, RunRecord
 from ..types.tickets import Decision, NotTaken, Ticket
 from .dispatcher import Dispatcher
 from .parked import resume_problems, settled_calls
+from .results import first_item
 from .tickets import (
     author_of,
     check_id,
@@ -123,11 +124,18 @@ async def submit_decision(
             return ticket
 
 
-async def withdraw(dispatch: Dispatcher, ticket_id: str, author: Author | None, reason: str) -> Ticket:
-    """Withdraw the answer to a ticket that no run has taken yet, and keep it among the ticket's decisions."""
+async def withdraw(
+    dispatch: Dispatcher, ticket_id: str, author: Author | None, reason: str, request: Request | None = None
+) -> Ticket:
+    """Withdraw the answer to a ticket that no run has taken yet, and keep it among the ticket's decisions.
+
+    A repeated request withdraws nothing.
+    """
     store = dispatch.env.store
     while True:
         ticket = await find_ticket(store, ticket_id)
+        if await first_item(store, request) is not None:
+            return ticket
         stored = await store.load(ticket.thread_id)
         if ticket.status != "open" or stored is None or stored.run is None:
             raise await closed_error(store, ticket)
@@ -140,7 +148,7 @@ async def withdraw(dispatch: Dispatcher, ticket_id: str, author: Author | None, 
         check_withdrawal(ticket, item.decision, author)
         who = None if author is None else author.principal.id
         cause = NotTaken("withdrawn", who, reason, dispatch.env.clock.now())
-        if await _drop_left(dispatch, stored, stored.run, item, cause):
+        if await _drop_left(dispatch, stored, stored.run, item, cause, request=request):
             return ticket
 
 
@@ -160,6 +168,7 @@ async def _drop_left(
     item: DecisionItem,
     cause: NotTaken,
     successor: DecisionItem | None = None,
+    request: Request | None = None,
 ) -> bool:
     """Retract a left answer and record why; a `successor` takes its place in the same commit.
 
@@ -178,10 +187,11 @@ async def _drop_left(
         decisions=[replace(item.decision, not_taken=cause)],
         pending=[replace(item, status="retracted", revision=item.revision + 1)],
         inbox=[] if successor is None else [successor],
+        request=request,
     )
     try:
         await dispatch.activations.write(commit, run)
-    except (Conflict, InboxMoved):
+    except (Conflict, DuplicateRequest, InboxMoved):
         return False
     return True
 

@@ -47,8 +47,16 @@ Authorize = Callable[[Caller, str, Resource], Awaitable[Verdict]]
 
 
 async def owners_only(caller: Caller, action: str, resource: Resource) -> Verdict:
-    """The default: callers reach what belongs to their principal; operators reach everything of their tenant."""
-    if caller.principal is None or caller.may("ops:write") or (_is_read(action) and caller.may("ops:read")):
+    """The default: callers reach what belongs to their principal, and operators everything of their tenant.
+
+    Agents belong to nobody: a caller reaches those that its credential permits.
+    """
+    if (
+        resource.kind == "agent"
+        or caller.principal is None
+        or caller.may("ops:write")
+        or (_is_read(action) and caller.may("ops:read"))
+    ):
         return Allow() if caller.agents is None else Filter(agents=caller.agents)
     return Filter(caller.principal.id, caller.agents)
 

@@ -23,6 +23,7 @@ _log = logging.getLogger("wakeful.identity")
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 KEYS_SECONDS = 300
 REFETCH_SECONDS = 30
+RETRY_SECONDS = 1  # Without any key.
 LEEWAY = 30
 MAX_TOKEN = 16 * 1024
 
@@ -77,10 +78,12 @@ class JWT:
         token = bearer(request)
         if token.count(".") != 2:
             return None
+        if len(token) > MAX_TOKEN:
+            raise NotAuthenticated(f"the token has more than {MAX_TOKEN:,} characters; get one with fewer claims")
         import jwt
 
         try:
-            header = jwt.get_unverified_header(token) if len(token) <= MAX_TOKEN else {}
+            header = jwt.get_unverified_header(token)
             key = await self._key(str(header.get("kid", "")))
             claims: dict[str, Any] = jwt.decode(
                 token,
@@ -91,7 +94,7 @@ class JWT:
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, TypeError, ValueError) as error:  # A key of another kind than the algorithm's.
             raise NotAuthenticated(f"the token isn't valid: {explain(error)}; get a new one") from error
         return self._caller(claims)
 
@@ -122,9 +125,10 @@ class JWT:
         import jwt
 
         now = time.monotonic()
-        if now - self._fetched > KEYS_SECONDS or (
-            key_id not in self._keys and now - self._tried > REFETCH_SECONDS
-        ):
+        is_wanted = key_id not in self._keys or now - self._fetched > KEYS_SECONDS
+        # While the issuer is away the present keys count, and a request in a while asks for new ones.
+        pause = REFETCH_SECONDS if self._keys else RETRY_SECONDS
+        if is_wanted and now - self._tried > pause:
             async with self._lock:
                 if self._tried < now:
                     await self._fetch()

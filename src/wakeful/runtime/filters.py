@@ -14,7 +14,7 @@ from ..types.runs import Principal, RunStatus, WaitReason
 from ..types.tickets import TicketStatus, plain_assignee
 from .arguments import check_choice, check_id, check_ids, check_instance, parse_time
 
-__all__ = ["run_filters", "ticket_filters"]
+__all__ = ["check_agents", "run_filters", "ticket_filters"]
 
 
 def run_filters(
@@ -39,7 +39,7 @@ def run_filters(
     return {
         "thread_id": thread,
         "status": status,
-        "agents": _check_agents(agent),
+        "agents": check_agents(agent),
         "principal": principal,
         "root_run_id": root,
         "parent_run_id": parent,
@@ -90,7 +90,7 @@ async def ticket_filters(
         "thread_id": thread,
         "below": below,
         "status": status,
-        "agents": _check_agents(agent),
+        "agents": check_agents(agent),
         "tool": tool,
         "asked_by": asked_by,
         "assignee": None if assignee is None else plain_assignee(clean_text(assignee)),  # As tickets keep it.
@@ -102,7 +102,7 @@ async def ticket_filters(
     }
 
 
-def _check_agents(given: str | Collection[str] | None) -> tuple[str, ...] | None:
+def check_agents(given: str | Collection[str] | None) -> tuple[str, ...] | None:
     """The ids of one or several agents."""
     if given is None:
         return None

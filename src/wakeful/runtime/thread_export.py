@@ -20,13 +20,16 @@ from .thread_file import FORMAT, FORMAT_VERSION, Digest, Header, StateLine
 __all__ = ["export_lines"]
 
 
-async def export_lines(store: Store, thread_id: str) -> AsyncIterator[bytes]:
-    """Yield a thread as lines. Raises `ThreadBusy` before the last line if the thread was written meanwhile."""
+async def export_lines(store: Store, thread_id: str, key: bytes | None) -> AsyncIterator[bytes]:
+    """Yield a thread as lines, signed with the `key` if there is one.
+
+    Raises `ThreadBusy` before the last line if the thread was written meanwhile.
+    """
     view = await store.load(thread_id)
     if view is None:
         raise UnknownThread(f"no thread {thread_id!r} in this store")
     _check_quiet(view)
-    digest = Digest()
+    digest = Digest(key)
     async for value in _parts(store, view):
         line = encode(value)
         if b"\n" in line:  # Raw values keep their writer's whitespace.

@@ -10,14 +10,15 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
-from ..errors import Conflict, InboxMoved, InvalidExport, ThreadExists, UsageError
+from ..dispatch import first_item
+from ..errors import Conflict, DuplicateRequest, InboxMoved, InvalidExport, ThreadExists, UsageError
 from ..stores import About, Commit, StateWrite, Store
 from ..types.calls import Call
 from ..types.codec import decode, decode_event, decode_item
 from ..types.content import ToolCall
 from ..types.events import Event, MessageAdded
 from ..types.ids import new_id
-from ..types.inbox import InboxItem
+from ..types.inbox import InboxItem, Request
 from ..types.runs import Identity, RunRecord
 from ..types.tickets import Decision, Ticket
 from .arguments import check_thread_id
@@ -95,18 +96,27 @@ class _Thread:
             raise ValueError(f"{what} is of run {run_id!r}, which isn't in the file")
 
 
-async def import_lines(store: Store, lines: Lines, into: str | None) -> str:
-    """Write an exported thread in one commit; with `into` as a copy of that id."""
-    thread = _read(await _lines_of(lines))
+async def import_lines(
+    store: Store, lines: Lines, into: str | None, key: bytes | None, request: Request | None
+) -> str:
+    """Write an exported thread in one commit; with `into` as a copy of that id. With a `key`, lines that it didn't
+    sign are refused. A repeated request writes nothing."""
+    thread = _read(await _lines_of(lines), key)
     target = check_thread_id(thread.header.thread if into is None else into)
+    if await first_item(store, request) is not None:
+        return target
     if await store.thread(target) is not None:
         raise ThreadExists(f"thread {target!r} is in this store already; import it as a copy under another id")
     if into is None:
         await _check_ids(store, thread)
     else:
         _rename(thread, into)
+    commit = _commit(thread, target)
+    commit.request = request
     try:
-        await store.commit(_commit(thread, target))
+        await store.commit(commit)
+    except DuplicateRequest:
+        return target
     except (Conflict, InboxMoved) as error:
         raise ThreadExists(f"thread {target!r} came into being meanwhile; nothing was written") from error
     return target
@@ -123,9 +133,9 @@ async def _lines_of(given: Any) -> Iterable[Any]:
     return cast(Iterable[Any], given)
 
 
-def _read(lines: Iterable[Any]) -> _Thread:
+def _read(lines: Iterable[Any], key: bytes | None) -> _Thread:
     thread: _Thread | None = None
-    digest, end, number = Digest(), cast("End | None", None), 0
+    digest, end, number = Digest(key), cast("End | None", None), 0
     for number, given in enumerate(lines, 1):
         try:
             line = _stripped(given)
@@ -146,11 +156,7 @@ def _read(lines: Iterable[Any]) -> _Thread:
         digest.add(line)
     if thread is None or end is None:
         raise InvalidExport(f"line {number + 1}: the file ends before the thread does; nothing was imported")
-    if end != digest.end():
-        raise InvalidExport(
-            f"line {number}: the lines before it aren't those that were exported ({end.lines} then, "
-            f"{digest.lines} now); the file was changed, and nothing was imported"
-        )
+    digest.check(end, number)
     return thread
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from ..dispatch import delete_thread, first_item
@@ -27,12 +27,14 @@ from .arguments import (
     parse_cursor,
 )
 from .events import read_state
+from .filters import check_agents
 from .scope import Scope
 from .thread_export import export_lines
 from .thread_import import Lines, import_lines
 
 __all__ = ["Threads"]
 
+MIN_KEY = 16
 _PAGE = 16  # Messages, and so calls of one answer, that are read at once.
 
 
@@ -54,17 +56,22 @@ class Threads:
         self,
         *,
         principal: str | None = None,
+        agent: str | Collection[str] | None = None,
         base: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[ThreadRecord]:
-        """Threads, newest first, without those of delegated runs; `principal` is the id of the principal whose
-        input made them, `base` the thread that they are forks of. Pass the last thread's id as `before` for the
-        next page."""
+        """Threads, newest first, without those of delegated runs.
+
+        `principal` is the id of the principal whose input made them, `agent` the agent of their last run, one or
+        several, `base` the thread that they are forks of. Pass the last thread's id as `before` for the next page.
+        """
         store = self._scope.store
         check_ids(principal=principal, base=base, thread=before)
         most = check_count(limit, "limit") or 100
-        found = await store.threads(principal=principal, base=base, before=before, limit=most)
+        found = await store.threads(
+            principal=principal, agents=check_agents(agent), base=base, before=before, limit=most
+        )
         if before is not None and not found and await store.thread(before) is None:
             raise UnknownThread(
                 f"no thread {before!r} in this store to list older ones than; if it was deleted since the last "
@@ -145,20 +152,38 @@ class Threads:
         self._scope.bus.end(thread)
         return removed
 
-    def export(self, thread: str) -> AsyncIterator[bytes]:
+    def export(self, thread: str, *, key: bytes | None = None) -> AsyncIterator[bytes]:
         """A thread as lines of JSON for `import_`: title, metadata, runs, log, calls, tickets, decisions, state,
-        pending inbox. Its run must wait or be done."""
-        return export_lines(self._scope.store, check_thread_id(thread))
+        pending inbox. Its run must wait or be done. With a `key`, a secret of 16 bytes or more, it is signed."""
+        return export_lines(self._scope.store, check_thread_id(thread), _checked_key(key))
 
-    async def import_(self, lines: Lines, *, into: str | None = None) -> str:
+    async def import_(
+        self,
+        lines: Lines,
+        *,
+        into: str | None = None,
+        key: bytes | None = None,
+        request_id: str | Request | None = None,
+    ) -> str:
         """Write an exported thread in one commit; returns its id. Its ids stay, and must be new in this store.
-        With `into` it becomes a copy of that id, whose runs, calls and tickets get new ids."""
-        return await import_lines(self._scope.store, lines, into)
+        With `into` it becomes a copy of that id, whose runs, calls and tickets get new ids.
+
+        With a `key`, an export that the key didn't sign, or that was edited since, is refused with
+        `InvalidExport`. Repeating a `request_id` writes nothing.
+        """
+        request = check_request_id(request_id)
+        return await import_lines(self._scope.store, lines, into, _checked_key(key), request)
 
     async def prune(self, retention: Retention) -> Pruned:
         """Delete everything older than the retention."""
         check_retention(retention)
         return await self._scope.store.prune(retention)
+
+
+def _checked_key(key: bytes | None) -> bytes | None:
+    if key is not None and (type(key) is not bytes or len(key) < MIN_KEY):
+        raise UsageError(f"the key of an export is a secret of {MIN_KEY} bytes or more")
+    return key
 
 
 async def _unanswered(store: Store, thread: str, at: int) -> int | None:

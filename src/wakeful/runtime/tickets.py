@@ -202,13 +202,19 @@ class Tickets:
         return copy_mutable(await left_answer(self._scope.dispatch, await self.get(ticket_id)))
 
     async def withdraw(
-        self, ticket_id: str, *, principal: Principal | Author | None = None, reason: str = ""
+        self,
+        ticket_id: str,
+        *,
+        principal: Principal | Author | None = None,
+        reason: str = "",
+        request_id: str | Request | None = None,
     ) -> Ticket:
-        """Withdraw an answer that no run has taken yet. It is kept among the ticket's decisions as `not_taken`."""
+        """Withdraw an answer that no run has taken yet. It is kept among the ticket's decisions as `not_taken`.
+        Repeating a `request_id` withdraws nothing."""
         self._scope.bind()
-        author = check_author(principal)
+        author, request = check_author(principal), check_request_id(request_id)
         reason = require_text(reason, "the reason")
-        return copy_mutable(await withdraw(self._scope.dispatch, _checked_id(ticket_id), author, reason))
+        return copy_mutable(await withdraw(self._scope.dispatch, _checked_id(ticket_id), author, reason, request))
 
     async def reassign(
         self,

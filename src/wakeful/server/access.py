@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -67,6 +68,7 @@ class AccessMiddleware:
         scope["caller"] = caller
         if caller.principal is not None:
             scope["user"] = SimpleUser(caller.principal.id)
+            scope["wakeful.is_valid"] = partial(self._is_valid, scope)
         await self._app(scope, receive, send)
 
     async def _caller(self, scope: Scope) -> Caller:
@@ -83,14 +85,20 @@ class AccessMiddleware:
             raise NotAuthenticated("the credential has expired; get a new one")
         return found
 
+    async def _is_valid(self, scope: Scope) -> bool:
+        """Whether the credential of a request still is one."""
+        try:
+            return (await self._caller(scope)).id == scope["caller"].id
+        except NotAuthenticated:
+            return False
+
     def _check_protocol(self, scope: Scope, caller: Caller) -> NotAllowed | None:
         """Why a caller may not use a path without operations; None if it may."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path.startswith(self._checked):
             return None  # Operations check their own scopes.
         needed = "cluster:read" if path == "/metrics" else "runs:create"
-        own = self._serving.runtime.store.tenant_name
-        if caller.tenant not in (None, own):
+        if not self._serving.is_own(caller):
             return NotAllowed("this path serves another tenant than that of the credential", needed)
         if not caller.may(needed):
             return NotAllowed(f"this path needs the scope {needed!r}, which the credential doesn't have", needed)

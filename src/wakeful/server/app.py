@@ -42,6 +42,7 @@ def app(
     origins: Sequence[str] = (),
     protocols: Sequence[str] | None = None,
     login: ConsoleLogin | None = None,
+    export_key: bytes | None = None,
 ) -> Starlette:
     """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
     `/v1`, the web console under `/console/`, and the `protocols`, by default all of them, each under its prefix.
@@ -52,9 +53,9 @@ def app(
     requests. `login` offers the console's users a login at an OpenID Connect issuer, whose tokens `auth` accepts.
 
     `public_url` is the server's address in agent cards; by default it is that of the request, if its host is a
-    loopback name or one of `hosts`. `webhooks`
-    configures push notifications. The agents in `messages` answer with a message instead of a task where that is
-    enough.
+    loopback name or one of `hosts`. `webhooks` configures push notifications. The agents in `messages` answer with
+    a message instead of a task where that is enough. With an `export_key`, exported threads are signed, and only
+    those that it signed are imported.
 
     The application opens the runtime at startup and closes it at shutdown. If you mount it into another
     application, enter `lifespan(app)` in that one's lifespan.
@@ -72,6 +73,7 @@ def app(
         messages=frozenset([agent.id for agent in _select(runtime, messages)]) if messages else frozenset(),
         hosts=None if "*" in hosts else _hosts(hosts, url),
         origins=frozenset(origins),
+        export_key=export_key,
     )
 
     @asynccontextmanager

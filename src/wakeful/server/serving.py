@@ -36,7 +36,8 @@ class Serving:
 
     `auth` is the chain of authenticators, empty for a server that lets everybody in. `hosts` are the names beside
     loopback ones that the server has, by which it can be reached without authentication; None stands for any.
-    `origins` are the foreign origins whose pages may send requests.
+    `origins` are the foreign origins whose pages may send requests. Exports are signed with the `export_key`, and
+    imports without its signature refused.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Serving:
         messages: frozenset[str],
         hosts: frozenset[str] | None,
         origins: frozenset[str],
+        export_key: bytes | None = None,
     ) -> None:
         self.runtime = runtime
         self.agents = agents
@@ -63,6 +65,7 @@ class Serving:
         self.messages = messages
         self.hosts = hosts
         self.origins = origins
+        self.export_key = export_key
         self.watch = Watch(limits.watch_seconds)
         self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
@@ -77,6 +80,10 @@ class Serving:
     def has_name(self, host: str) -> bool:
         """Whether a host is a name of this server: a loopback one, or one that its configuration lists."""
         return self.hosts is None or host in self.hosts or is_loopback(host)
+
+    def is_own(self, caller: Caller) -> bool:
+        """Whether a caller is of the tenant that the server serves by default, which what concerns all is for."""
+        return caller.tenant in (None, self.runtime.store.tenant_name)
 
     def runtime_of(self, caller: Caller) -> TenantRuntime:
         """The handle of the caller's tenant, from which no other tenant can be reached."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 
 from starlette.types import Receive, Scope, Send
 
-from ..errors import Overloaded, report
+from ..errors import Overloaded, explain, report
 from .problems import error_response
 
 __all__ = ["EventStream", "frame"]
@@ -42,7 +42,8 @@ class EventStream:
 
     The first bytes are sent at once, and a comment every 15 seconds of silence. Lines end with LF. The source is
     closed however the stream ends, and its cleanup can await. `admit` counts the stream while it is open, and may
-    refuse it. When the server begins to shut down, `drained` is sent and the stream ends.
+    refuse it. When the server begins to shut down, `drained` is sent and the stream ends. It ends with `revoked`
+    if the request's credential is no longer valid, which is checked every 15 seconds.
     """
 
     def __init__(
@@ -52,16 +53,18 @@ class EventStream:
         headers: Mapping[str, str] | None = None,
         opening: bytes = b": open\nretry: %d\n\n" % RETRY_MS,
         drained: bytes = b"",
+        revoked: bytes = b"",
         admit: Callable[[], AbstractContextManager[None]] = nullcontext,
-        beat_seconds: float = BEAT_SECONDS,
+        beat_seconds: float | None = None,
         stuck_seconds: float = STUCK_SECONDS,
     ) -> None:
         self._frames = frames
         self._headers = {**HEADERS, **(headers or {})}
         self._opening = opening
-        self._drained = drained
+        self._last = drained
+        self._revoked = revoked
         self._admit = admit
-        self._beat_seconds = beat_seconds
+        self._beat_seconds = BEAT_SECONDS if beat_seconds is None else beat_seconds
         self._stuck_seconds = stuck_seconds
         self._sent_at = time.monotonic()
         self._sending = 0
@@ -83,6 +86,7 @@ class EventStream:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         feeding = loop.create_task(self._feed(send))
         leaving, watching = loop.create_task(_left(receive)), loop.create_task(self._watch(send))
+        checking = loop.create_task(self._check(scope, feeding))
         connection = scope.get("extensions", {}).get("wakeful.connection")
         if connection is not None:
             connection.on_drain = feeding.cancel
@@ -94,10 +98,10 @@ class EventStream:
             if is_cut and connection is not None:
                 connection.abort()  # What is buffered will never be read, and an end would be taken for the last.
             elif feeding.done() and not is_cut:
-                await self._end(send, self._drained if feeding.cancelled() else b"")
+                await self._end(send, self._last if feeding.cancelled() else b"")
         finally:
             # A task of its own: a cancelled request can't interrupt it.
-            await asyncio.shield(loop.create_task(self._finish(feeding, leaving, watching)))
+            await asyncio.shield(loop.create_task(self._finish(feeding, leaving, watching, checking)))
 
     async def _feed(self, send: Send) -> None:
         await self._send(send, self._opening)
@@ -127,6 +131,23 @@ class EventStream:
                 await self._send(send, b": beat\n\n")
             else:
                 await asyncio.sleep(self._beat_seconds - silence + 0.01)
+
+    async def _check(self, scope: Scope, feeding: asyncio.Task[None]) -> None:
+        """End the stream once the credential has expired or was revoked."""
+        is_valid: Callable[[], Awaitable[bool]] | None = scope.get("wakeful.is_valid")
+        if is_valid is None:
+            return
+        while True:
+            await asyncio.sleep(self._beat_seconds)
+            try:
+                if await is_valid():
+                    continue
+            except Exception as error:  # The store is away: the next check decides.
+                _log.debug("the credential of a stream can't be checked: %s", explain(error))
+                continue
+            self._last = self._revoked
+            feeding.cancel()
+            return
 
     async def _finish(self, *tasks: asyncio.Task[None]) -> None:
         for task in tasks:

@@ -226,13 +226,15 @@ class Store(Protocol):
         self,
         *,
         principal: str | None = None,
+        agents: Collection[str] | None = None,
         base: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> list[ThreadRecord]:
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
-        `principal` is the id of the principal of the input that made them; `base` the thread they are forks of.
+        `principal` is the id of the principal of the input that made them, `base` the thread they are forks of, and
+        `agents` those of their last run.
         """
         ...
 

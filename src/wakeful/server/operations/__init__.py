@@ -14,6 +14,7 @@ from . import (
     grants,
     identity,
     mail,
+    page,
     runs,
     schedules,
     tasks,
@@ -44,6 +45,7 @@ __all__ = [
 
 MODULES = (
     document,
+    page,
     agents,
     runs,
     threads,

@@ -65,9 +65,8 @@ async def preview(call: Call, agent: str, body: PreviewCall) -> Any:
 async def _agent_of(call: Call, agent: str) -> Agent:
     """An agent that the caller may use for the operation."""
     found = next((each for each in call.serving.agents if each.id == agent), None)
-    if found is None or (call.caller.agents is not None and agent not in call.caller.agents):
+    if found is None or not await call.permits("agents:read", Resource("agent", agent, agent=agent)):
         raise UnknownAgent(f"no agent {agent!r:.80} is served here; GET /v1/agents lists those that are")
-    await call.require(Resource("agent", agent, agent=agent))
     return found
 
 

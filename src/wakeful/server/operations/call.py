@@ -17,6 +17,7 @@ from ...errors import (
     UnknownAgent,
     UnknownGrant,
     UnknownRun,
+    UnknownSchedule,
     UnknownTask,
     UnknownThread,
     UnknownTicket,
@@ -42,6 +43,7 @@ _UNKNOWN: dict[str, type[WakefulError]] = {
     "ticket": UnknownTicket,
     "grant": UnknownGrant,
     "task": UnknownTask,
+    "schedule": UnknownSchedule,
 }
 
 MAX_KEY = 255
@@ -92,7 +94,13 @@ class Call:
 
     def respond(self, frames: AsyncGenerator[bytes], **headers: str) -> EventStream:
         """A stream of events, whose last frame says why it ends."""
-        return EventStream(frames, headers=headers, drained=end_frame("draining"), admit=self.stream)
+        return EventStream(
+            frames,
+            headers=headers,
+            drained=end_frame("draining"),
+            revoked=end_frame("unauthenticated"),
+            admit=self.stream,
+        )
 
     async def end_reason(self, thread: str, *, follow: bool) -> str:
         """Why a thread's events ended: a followed thread is deleted, or the server shuts down."""

@@ -89,7 +89,7 @@ async def create(call: Call, body: CreateKey) -> Any:
     return Reply(CreatedKey(key=_view(key), text=text), location=f"/v1/keys/{key.id}")
 
 
-@op("keys.revoke", "POST", "/v1/keys/{key}/revoke", scope="keys:admin", reply=KeyView, repeatable=True)
+@op("keys.revoke", "POST", "/v1/keys/{key}/revoke", scope="keys:admin", reply=KeyView)
 async def revoke(call: Call, key: str) -> Any:
     """Revoke an API key. Every process refuses it within a second."""
     found = await revoke_key(call.runtime.store, key)

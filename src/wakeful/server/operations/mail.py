@@ -102,7 +102,6 @@ async def dead_letters(call: Call, query: ListDeadLetters) -> Any:
     scope="ops:write",
     reply=RelayView,
     errors=(UnknownMessage, Conflict),
-    repeatable=True,
 )
 async def replay(call: Call, message: str) -> Any:
     """Deliver a dead letter or a dead push notification again, under the same id."""

@@ -35,12 +35,12 @@ from ...errors import (
 )
 from ...identity import Filter, Resource
 from ...runtime import Ledger, ParkedProblem, RunHandle, RunTree
-from ...stores import Tally
+from ...stores import Tally, reused
 from ...testing.runs import slug, write_test
 from ...tools import ClientTool
 from ...types.calls import Call as ToolCall
 from ...types.events import RunFinish
-from ...types.runs import RunRecord
+from ...types.runs import ErrorDetail, RunRecord
 from ...types.tickets import Ticket
 from ..sse import EventStream
 from ..streams import end_frame, event_frame
@@ -158,6 +158,13 @@ async def calls(call: Call, run: str) -> Any:
     return await call.runtime.runs.calls(run)
 
 
+@op("runs.errors", "GET", "/v1/runs/{run}/errors", scope="ops:read", reply=list[ErrorDetail])
+async def errors(call: Call, run: str) -> Any:
+    """The texts of a run's unexpected exceptions, which the model, events and results name by references only."""
+    await run_of(call, run)
+    return await call.runtime.runs.errors(run)
+
+
 @op("runs.ledger", "GET", "/v1/runs/{run}/ledger", scope="runs:read", reply=Ledger)
 async def ledger(call: Call, run: str) -> Any:
     """A run's tool calls by state."""
@@ -208,7 +215,6 @@ async def events(call: Call, run: str, query: EventsQuery) -> Any:
     "/v1/runs/{run}/cancel",
     scope="runs:control",
     reply=Wanted,
-    repeatable=True,
 )
 async def cancel(call: Call, run: str, body: CancelRun) -> Any:
     """Cancel a run with everything below it, and wait until that has ended."""
@@ -262,14 +268,14 @@ async def retry(call: Call, run: str, query: WaitQuery) -> Any:
     )
 
 
-@op("runs.pause", "POST", "/v1/runs/{run}/pause", scope="runs:control", reply=Wanted, repeatable=True)
+@op("runs.pause", "POST", "/v1/runs/{run}/pause", scope="runs:control", reply=Wanted)
 async def pause(call: Call, run: str) -> Any:
     """Pause a run at its next step."""
     await run_of(call, run, "runs:control")
     return Wanted(changed=await call.runtime.runs.pause(run))
 
 
-@op("runs.unpause", "POST", "/v1/runs/{run}/unpause", scope="runs:control", reply=Wanted, repeatable=True)
+@op("runs.unpause", "POST", "/v1/runs/{run}/unpause", scope="runs:control", reply=Wanted)
 async def unpause(call: Call, run: str) -> Any:
     """Continue a paused run."""
     await run_of(call, run, "runs:control")
@@ -339,8 +345,10 @@ async def _accepted(call: Call, run: str, work: Any, decision_id: str) -> Any:
     if request is not None:
         decision_id = f"{request.id}:0"
         made = await store.decision(decision_id)
-        if made is not None and made.request_digest == request.digest:
+        if made is not None:
             work.close()
+            if made.request_digest != request.digest:
+                raise reused(request.id)
             return Reply(await call.runtime.runs.result(run), 202, idempotency_replayed="true")
     task = await call.serving.detach_until(work, lambda: store.has_id(decision_id))
     if task.done():

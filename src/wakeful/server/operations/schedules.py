@@ -7,25 +7,31 @@ from typing import Any
 from ...api.numbers import time_of
 from ...api.operators import PutSchedule, TimesQuery
 from ...api.runs import Wanted
-from ...errors import Overloaded, UnknownAgent
+from ...errors import Overloaded, UnknownAgent, UnknownSchedule
+from ...identity import Resource, admits
 from ...tasks import Schedule
 from ...types.mail import Receipt
 from .call import Call
 from .operation import op
+from .threads import check_thread
 
 __all__: list[str] = []
+
+SEES = "schedules:read"
 
 
 @op("schedules.list", "GET", "/v1/schedules", scope="schedules:read", reply=list[Schedule])
 async def list_(call: Call) -> Any:
-    """All schedules by name, with their last and next times."""
-    return await call.runtime.schedules.list()
+    """The schedules that the caller may see, by name, with their last and next times."""
+    narrowed = await call.narrow("schedule")
+    found = await call.runtime.schedules.list()
+    return [each for each in found if admits(narrowed, _resource(each)) and call.caller.may(SEES, each.agent_id)]
 
 
 @op("schedules.get", "GET", "/v1/schedules/{name}", scope="schedules:read", reply=Schedule)
 async def get(call: Call, name: str) -> Any:
     """A schedule."""
-    return await call.runtime.schedules.get(name)
+    return await _schedule_of(call, name)
 
 
 @op("schedules.times", "GET", "/v1/schedules/{name}/times", scope="schedules:read", reply=list[int])
@@ -43,8 +49,14 @@ async def times(call: Call, name: str, query: TimesQuery) -> Any:
     errors=(UnknownAgent,),
 )
 async def put(call: Call, name: str, body: PutSchedule) -> Any:
-    """Start an agent's run at given times. Putting an equal schedule changes nothing."""
+    """Start an agent's run at given times. Putting an equal schedule changes nothing.
+
+    A schedule belongs to its caller, whose principal its runs have.
+    """
     call.check_agent(body.agent)
+    if body.thread is not None:
+        await check_thread(call, body.thread)
+    await _check_schedule(call, name)
     return await call.runtime.schedules.put(
         name,
         body.agent,
@@ -62,6 +74,7 @@ async def put(call: Call, name: str, body: PutSchedule) -> Any:
 @op("schedules.delete", "DELETE", "/v1/schedules/{name}", scope="schedules:write", reply=Wanted)
 async def delete(call: Call, name: str) -> Any:
     """Delete a schedule; runs that it started continue."""
+    await _check_schedule(call, name)
     return Wanted(changed=await call.runtime.schedules.delete(name))
 
 
@@ -77,9 +90,7 @@ async def delete(call: Call, name: str) -> Any:
 )
 async def run_now(call: Call, name: str) -> Any:
     """Start an occurrence at once, also of a paused schedule; its other times stay."""
-    agent = (await call.runtime.schedules.get(name)).agent_id
-    if not call.caller.may("schedules:write", agent):
-        raise call.refused(f"schedules:write:{agent}")
+    await _schedule_of(call, name)
     return await call.runtime.schedules.run_now(name, request_id=call.request_id)
 
 
@@ -89,10 +100,10 @@ async def run_now(call: Call, name: str) -> Any:
     "/v1/schedules/{name}/pause",
     scope="schedules:write",
     reply=Schedule,
-    repeatable=True,
 )
 async def pause(call: Call, name: str) -> Any:
     """Start no more occurrences until the schedule is continued."""
+    await _schedule_of(call, name)
     return await call.runtime.schedules.pause(name)
 
 
@@ -102,8 +113,29 @@ async def pause(call: Call, name: str) -> Any:
     "/v1/schedules/{name}/unpause",
     scope="schedules:write",
     reply=Schedule,
-    repeatable=True,
 )
 async def unpause(call: Call, name: str) -> Any:
     """Continue a paused schedule with its first time from now on."""
+    await _schedule_of(call, name)
     return await call.runtime.schedules.unpause(name)
+
+
+async def _schedule_of(call: Call, name: str) -> Schedule:
+    """A schedule that the caller may use for the operation."""
+    found = await call.runtime.schedules.get(name)
+    await call.require(_resource(found))
+    return found
+
+
+async def _check_schedule(call: Call, name: str) -> None:
+    """Refuse a schedule that exists and isn't the caller's."""
+    try:
+        found = await call.runtime.schedules.get(name)
+    except UnknownSchedule:
+        return
+    await call.require(_resource(found))
+
+
+def _resource(schedule: Schedule) -> Resource:
+    owner = None if schedule.principal is None else schedule.principal.id
+    return Resource("schedule", schedule.name, owner, schedule.agent_id)

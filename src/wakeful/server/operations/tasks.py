@@ -56,7 +56,7 @@ async def get(call: Call, task: str) -> Any:
     return await _task_of(call, task)
 
 
-@op("tasks.cancel", "POST", "/v1/tasks/{task}/cancel", scope="tasks:write", reply=Wanted, repeatable=True)
+@op("tasks.cancel", "POST", "/v1/tasks/{task}/cancel", scope="tasks:write", reply=Wanted)
 async def cancel(call: Call, task: str, body: CancelRun) -> Any:
     """Cancel a task with everything below it, and wait until that has ended."""
     await _task_of(call, task)

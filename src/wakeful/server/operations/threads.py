@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...api.numbers import time_of
 from ...api.pages import Page, page_of, position_of
 from ...api.runs import EventsQuery
@@ -21,7 +23,7 @@ from ...api.threads import (
     SendMessage,
 )
 from ...errors import HasChildren, InvalidExport, Overloaded, ThreadBusy, ThreadExists
-from ...identity import Resource
+from ...identity import Filter, Resource
 from ...stores import ThreadRecord
 from ...types.mail import Receipt
 from ...types.messages import Message
@@ -29,15 +31,18 @@ from ..streams import end_frame, event_frame
 from .call import Call, Reply
 from .operation import Lines, Stream, op
 
-__all__ = ["check_thread", "thread_of"]
+__all__ = ["check_thread", "resource_of", "thread_of"]
 
 
 @op("threads.list", "GET", "/v1/threads", scope="threads:read", reply=Page[ThreadRecord])
 async def list_(call: Call, query: ListThreads) -> Any:
     """List threads, newest first, without those of delegated runs."""
     narrowed = await call.narrow("thread")
+    if narrowed.owner is not None and query.principal not in (None, narrowed.owner):
+        narrowed = Filter(narrowed.owner, ())  # Others' threads: none that it may see.
     found = await call.runtime.threads.list(
         principal=narrowed.owner or query.principal,
+        agent=call.agents_of(narrowed, query.agent),
         base=query.base,
         before=position_of(query),
         limit=query.limit + 1,
@@ -120,12 +125,14 @@ async def events(call: Call, thread: str, query: EventsQuery) -> Any:
 )
 async def send(call: Call, thread: str, body: SendMessage) -> Any:
     """Put input into a thread's inbox, without waiting for its run."""
-    await check_thread(call, thread)
-    call.check_agent(body.agent)
+    found = await check_thread(call, thread)
+    # Without a name it is the agent of the last run; a caller may not use it by leaving the name out.
+    agent = body.agent if found is None else body.agent or found.last_agent_id
+    call.check_agent(agent)
     return await call.runtime.send(
         thread,
         body.input,
-        agent=body.agent,
+        agent=agent,
         policy=body.policy,
         principal=call.caller.principal,
         request_id=call.request_id,
@@ -161,9 +168,9 @@ async def fork(call: Call, thread: str, body: ForkThread) -> Any:
     content_type="application/x-ndjson",
 )
 async def export(call: Call, thread: str) -> Any:
-    """A thread as lines of JSON, for `threads.import`."""
+    """A thread as lines of JSON, for `threads.import`; signed if the server has a key for exports."""
     await thread_of(call, thread)
-    lines = [line async for line in call.runtime.threads.export(thread)]
+    lines = [line async for line in call.runtime.threads.export(thread, key=call.serving.export_key)]
     return b"".join(lines)
 
 
@@ -178,25 +185,48 @@ async def export(call: Call, thread: str) -> Any:
     repeatable=True,
 )
 async def import_(call: Call, body: ImportThread) -> Any:
-    """Make a thread of the lines of an export. An imported thread belongs to operators."""
+    """Make a thread of the lines of an export. An imported thread belongs to operators.
+
+    A server with a key for exports takes those that the key signed.
+    """
     if not call.caller.may("ops:write"):
         raise call.refused("ops:write")
-    made = await call.runtime.threads.import_(body.lines.encode().splitlines(keepends=True), into=body.into)
+    made = await call.runtime.threads.import_(
+        body.lines.encode().splitlines(keepends=True),
+        into=body.into,
+        key=call.serving.export_key,
+        request_id=call.request_id,
+    )
     return Reply(Forked(thread_id=made), location=f"/v1/threads/{made}")
 
 
 async def thread_of(call: Call, thread: str, action: str | None = None) -> ThreadRecord:
     """A thread that the caller may use for an action, by default the operation's own."""
     found = await call.find(lambda: call.runtime.threads.get(thread), "thread", thread)
-    await call.require(Resource("thread", thread, found.principal), action)
+    await call.require(await _resource(call, found), action)
     return found
 
 
-async def check_thread(call: Call, thread: str) -> None:
-    """Refuse input to a thread that exists and isn't the caller's."""
+async def check_thread(call: Call, thread: str) -> ThreadRecord | None:
+    """Refuse input to a thread that exists and isn't the caller's; returns it, or None for a new one."""
     found = await call.runtime.store.thread(thread)
     if found is not None:
-        await call.require(Resource("thread", thread, found.principal))
+        await call.require(await _resource(call, found))
+    return found
+
+
+def resource_of(thread: ThreadRecord) -> Resource:
+    """A thread as the object of an action; its agent is that of its last run."""
+    return Resource("thread", thread.id, thread.principal, thread.last_agent_id)
+
+
+async def _resource(call: Call, thread: ThreadRecord) -> Resource:
+    found = resource_of(thread)
+    if thread.last_run_id is None or call.caller.may(call.operation.scope, found.agent):
+        return found
+    # A run that was handed off is of the agent that it began with.
+    run = await call.runtime.store.run(thread.last_run_id)
+    return found if run is None else replace(found, agent=run.identity.agent_id)
 
 
 async def _frames(call: Call, thread: str, source: Any, query: EventsQuery) -> AsyncGenerator[bytes]:

@@ -131,7 +131,9 @@ async def answer_many(call: Call, body: AnswerTickets) -> Any:
 async def withdraw(call: Call, ticket: str, body: WithdrawAnswer) -> Any:
     """Withdraw an answer that no run has taken yet."""
     found = await ticket_of(call, ticket)
-    return await call.runtime.tickets.withdraw(found.id, principal=call.author, reason=body.reason)
+    return await call.runtime.tickets.withdraw(
+        found.id, principal=call.author, reason=body.reason, request_id=call.request_id
+    )
 
 
 @op(

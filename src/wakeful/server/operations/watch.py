@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ...api.watch import WatchQuery
-from ...identity import AUTHENTICATED, Resource
+from ...identity import AUTHENTICATED
 from ...stores import ThreadRecord
 from ...types.runs import RunRecord
 from ...types.tickets import Ticket
@@ -20,6 +20,7 @@ from ..watch import Change, FeedReader
 from .call import Call
 from .operation import Stream, op
 from .runs import resource_of
+from .threads import resource_of as thread_resource
 from .tickets import is_visible
 
 __all__: list[str] = []
@@ -72,8 +73,8 @@ async def _may_see(call: Call, change: Change) -> bool:
         case Ticket() as ticket:
             return call.caller.may("tickets:read") and await is_visible(call, ticket)
         case ThreadRecord() as thread:
-            return await call.permits("threads:read", Resource("thread", thread.id, thread.principal))
+            return await call.permits("threads:read", thread_resource(thread))
         case None if change.hint.kind == "worker":
-            return call.caller.may("cluster:read")
+            return call.caller.may("cluster:read") and call.serving.is_own(call.caller)
         case None:
             return call.caller.may("ops:read")

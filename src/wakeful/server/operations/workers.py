@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.numbers import time_of
-from ...api.operators import ListDispatches, UsageQuery
+from ...api.operators import ListDispatches, ListWorkers, UsageQuery
 from ...api.pages import Page, page_of, position_of
 from ...api.runs import Wanted
 from ...errors import NotAllowed
@@ -18,9 +18,9 @@ __all__: list[str] = []
 
 
 @op("workers.list", "GET", "/v1/workers", scope="cluster:read", reply=list[WorkerSeen])
-async def list_(call: Call) -> Any:
+async def list_(call: Call, query: ListWorkers) -> Any:
     """The workers that hold a lease on the store, and lost ones whose claims wait for a takeover."""
-    return await _cluster(call).workers.list()
+    return await _cluster(call).workers.list(limit=query.limit)
 
 
 @op("workers.backlog", "GET", "/v1/workers/backlog", scope="cluster:read", reply=Backlog)
@@ -42,7 +42,6 @@ async def dispatches(call: Call, query: ListDispatches) -> Any:
     "/v1/workers/dispatches/{thread}/revive",
     scope="ops:write",
     reply=Wanted,
-    repeatable=True,
 )
 async def revive(call: Call, thread: str) -> Any:
     """Put a thread's dead dispatch back, with a new count of attempts."""
@@ -56,7 +55,8 @@ async def usage(call: Call, query: UsageQuery) -> Any:
 
 
 def _cluster(call: Call) -> Runtime:
-    """The runtime of all tenants; raises `NotAllowed` on a server of one."""
-    if call.serving.cluster is None:
-        raise NotAllowed("this server serves one tenant, and workers concern all of them", "cluster:read")
-    return call.serving.cluster
+    """The runtime of all tenants; raises `NotAllowed` on a server of one, and for callers of other tenants."""
+    cluster = call.serving.cluster
+    if cluster is None or not call.serving.is_own(call.caller):
+        raise NotAllowed("workers concern all tenants, and this caller or server is of one", "cluster:read")
+    return cluster

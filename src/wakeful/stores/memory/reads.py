@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, Unpack
 
@@ -334,6 +334,7 @@ class MemoryReads:
         self,
         *,
         principal: str | None = None,
+        agents: Collection[str] | None = None,
         base: str | None = None,
         before: str | None = None,
         limit: int = 100,
@@ -349,7 +350,9 @@ class MemoryReads:
             is_theirs = principal in (None, thread.principal)
             is_theirs &= base is None or (thread.base is not None and thread.base.id == base)
             if is_theirs and thread.head.parent is None and (last is None or thread.head.no < last.head.no):
-                found.append(self._record(thread))
+                record = self._record(thread)
+                if agents is None or record.last_agent_id in agents:
+                    found.append(record)
         return found
 
     async def marks(self, *, limit: int = 200) -> Sequence[Mark]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Unpack, cast
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from ..records import ChildPolicy, Pruned, Retention, ThreadRecord, ThreadView
 from ..usage import UsageKey, UsageRow, usage_of_rows, usage_sql
 from . import upkeep
 from .base import RUN, Row
-from .filters import run_conditions, ticket_conditions
+from .filters import Where, run_conditions, ticket_conditions
 from .overview import SqlOverview
 from .payloads import SqlPayloads
 from .queue import SEEN, SqlDispatches
@@ -286,6 +286,7 @@ class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
         self,
         *,
         principal: str | None = None,
+        agents: Collection[str] | None = None,
         base: str | None = None,
         before: str | None = None,
         limit: int = 100,
@@ -293,18 +294,16 @@ class SqlStore(SqlDispatches, SqlRelays, SqlRecords, SqlPayloads, SqlOverview):
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
         Unreadable threads are left out."""
-        where, args = "t.parent IS NULL", list[Any]()
-        if principal is not None:
-            where, args = f"{where} AND t.principal = ?", [principal]
+        where = Where("t.tenant = ? AND t.parent IS NULL", self._tenant)
+        where.add_equal("t.principal", principal)
+        where.add_any("l.agent", agents)
         if base is not None:
-            where += " AND t.base = (SELECT o.no FROM threads o WHERE o.tenant = ? AND o.id = ?)"
-            args += [self._tenant, base]
+            where.add("t.base = (SELECT o.no FROM threads o WHERE o.tenant = ? AND o.id = ?)", self._tenant, base)
         if before is not None:
-            where += """ AND (t.created_at, t.no) <
-                         (SELECT b.created_at, b.no FROM threads b WHERE b.tenant = ? AND b.id = ?)"""
-            args += [self._tenant, before]
-        sql = f"{_THREAD} WHERE t.tenant = ? AND {where} ORDER BY t.created_at DESC, t.no DESC"
-        return await self._listed(sql, [self._tenant, *args], limit, self._thread)
+            older = "(SELECT b.created_at, b.no FROM threads b WHERE b.tenant = ? AND b.id = ?)"
+            where.add(f"(t.created_at, t.no) < {older}", self._tenant, before)
+        sql = f"{_THREAD} WHERE {where.sql} ORDER BY t.created_at DESC, t.no DESC"
+        return await self._listed(sql, where.args, limit, self._thread)
 
     async def _thread(self, row: Row) -> ThreadRecord:
         read = Reader(self._packer, await self._blobs(row[1], [row[17]]), f"thread {row[10]!r}")
