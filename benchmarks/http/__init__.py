@@ -1,0 +1,1 @@
+"""The HTTP server against a bare Starlette handler: `python -m benchmarks.http`."""
