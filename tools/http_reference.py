@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from wakeful.identity import PUBLIC
 from wakeful.server.operations.document import document
-from wakeful.server.operations.page import fields_of, operations_of, parameters_of, replies_of, type_text
+from wakeful.server.operations.page import fields_of, needs_of, operations_of, parameters_of, replies_of, type_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "http-api-reference.md"
 
@@ -34,9 +33,8 @@ def reference() -> str:
 
 
 def _operation(method: str, path: str, found: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
-    scope = found["x-scope"]
-    needs = "needs no credential" if scope == PUBLIC else f"scope `{scope}`"
-    lines = [f"### {method} {path}\n", f"{_cell(found['summary'])} `{found['operationId']}`, {needs}.\n"]
+    name = f"`{found['operationId']}` {needs_of(found)}."
+    lines = [f"### {method} {path}\n", f"{found['summary']} {name}\n"]
     if found.get("description"):
         lines.append(" ".join(found["description"].split()) + "\n")
     given = [(name, place, kind) for name, place, kind in parameters_of(found) if place != "path"]

@@ -47,21 +47,21 @@ async def requests(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
     for path in kinds.values():
         path.mkdir()
     with ExitStack() as stack:
-            ports = {kind: stack.enter_context(server(kind, path))[0] for kind, path in kinds.items()}
-            reads: dict[str, bytes] = {}
+        ports = {kind: stack.enter_context(server(kind, path))[0] for kind, path in kinds.items()}
+        reads: dict[str, bytes] = {}
+        for kind, port in ports.items():
+            async with connect(port) as peer:
+                made = msgspec.json.decode(await peer.ask(post("/v1/runs", body(1))))
+                if kind == "runs":
+                    await peer.ask(get(f"/v1/runs/{made['run_id']}/result?wait=30"))
+                    reads[kind] = get(f"/v1/runs/{made['run_id']}")
+                elif kind == "bare":
+                    reads[kind] = get(f"/v1/runs/{made['id']}")
+        for _ in range(rounds):
+            for kind, request in reads.items():
+                rates[f"read {kind}"].append(await rate(ports[kind], request, seconds))
             for kind, port in ports.items():
-                async with connect(port) as peer:
-                    made = msgspec.json.decode(await peer.ask(post("/v1/runs", body(1))))
-                    if kind == "runs":
-                        await peer.ask(get(f"/v1/runs/{made['run_id']}/result?wait=30"))
-                        reads[kind] = get(f"/v1/runs/{made['run_id']}")
-                    elif kind == "bare":
-                        reads[kind] = get(f"/v1/runs/{made['id']}")
-            for _ in range(rounds):
-                for kind, request in reads.items():
-                    rates[f"read {kind}"].append(await rate(ports[kind], request, seconds))
-                for kind, port in ports.items():
-                    rates[f"create {kind}"].append(await rate(port, post("/v1/runs", body(1)), seconds))
+                rates[f"create {kind}"].append(await rate(port, post("/v1/runs", body(1)), seconds))
     found: dict[str, Any] = {f"{name} /s": round(middle(each)) for name, each in rates.items() if each}
     for what, kind in (("create", "enqueues"), ("create", "runs"), ("read", "runs")):
         pairs = zip(rates[f"{what} {kind}"], rates[f"{what} bare"], strict=True)

@@ -111,7 +111,7 @@ async def test_users_read_agents_and_operators_inspect_them() -> None:
             None,
         ]
         tool = found["operator"]["tools"][0]
-        assert (tool["effect"], tool["approval"], found["operator"]["instructions"]) == ("once", True, "")
+        assert (tool["effect"], tool["approval"], found["operator"]["instructions"]) == ("once", "always", "")
         unknown = await people["ann"].get("/v1/agents/nobody")
         assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-agent")
 

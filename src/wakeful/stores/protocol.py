@@ -233,7 +233,7 @@ class Store(Protocol):
     ) -> list[ThreadRecord]:
         """Threads older than the thread `before`, newest first, without those of delegated runs.
 
-        `principal` is the id of the principal of the input that made them, `base` the thread they are forks of, and
+        `principal` is the id of the principal of the input that made them, `base` the thread they are forks of,
         `agents` those of their last run.
         """
         ...

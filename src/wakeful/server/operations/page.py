@@ -16,7 +16,7 @@ from .call import Call
 from .document import document
 from .operation import op
 
-__all__ = ["fields_of", "operations_of", "parameters_of", "replies_of", "type_text"]
+__all__ = ["fields_of", "needs_of", "operations_of", "parameters_of", "replies_of", "type_text"]
 
 _STYLE = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 20%, transparent) }
@@ -46,6 +46,17 @@ def operations_of(found: Mapping[str, Any]) -> dict[str, list[tuple[str, str, di
         for method, each in methods.items():
             nouns.setdefault(each["tags"][0], []).append((method.upper(), path, each))
     return nouns
+
+
+def needs_of(operation: Mapping[str, Any]) -> str:
+    """What an operation needs of its caller."""
+    match operation["x-scope"]:
+        case "public":
+            return "needs no credential"
+        case "authenticated":
+            return "needs a credential"
+        case scope:
+            return f"needs the scope {scope}"
 
 
 def parameters_of(operation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -119,8 +130,7 @@ def _page() -> bytes:
 
 
 def _operation(method: str, path: str, found: Mapping[str, Any]) -> str:
-    scope = found["x-scope"]
-    needs = "needs no credential" if scope == PUBLIC else f"scope {scope}"
+    needs = needs_of(found)
     parts = [
         f"<h3><code>{method} {escape(path)}</code></h3>",
         f"<p>{escape(found['summary'])} <small>({escape(found['operationId'])}, {escape(needs)})</small></p>",
