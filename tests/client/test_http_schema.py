@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.stateful import run_state_machine_as_test
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -51,6 +53,32 @@ def test_replies_fit_the_document(tmp_path: Path) -> None:
             _try(operation, known)
 
 
+@pytest.mark.parametrize("steps", [6, pytest.param(30, marks=pytest.mark.long)])
+def test_linked_calls_fit_the_document(tmp_path: Path, steps: int) -> None:
+    """Runs, threads, tasks, schedules and keys that one call makes are what the next one is about."""
+    with serve_in_thread(lambda: app(office(tmp_path))) as url:
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+        class Machine(schema.as_state_machine()):  # type: ignore[misc]
+            def before_call(self, case: Any) -> None:
+                _shorten(case)
+
+            def validate_response(self, response: Any, case: Any, **_: Any) -> None:
+                case.validate_response(response, checks=CHECKS)
+
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=max(2, EXAMPLES // 4),
+                stateful_step_count=steps,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
 def _fill(http: httpx.Client) -> dict[str, str]:
     """Make a run that is done, one that waits, pending input, a task, a schedule and a key."""
     http.post("/v1/runs", json={"agent": "desk", "input": "Hi", "thread": "done", "wait": 60}).raise_for_status()
@@ -90,15 +118,21 @@ def _try(operation: Any, known: dict[str, str]) -> None:
                 case.body["agent"] = "desk"
             if isinstance(case.query, dict) and "thread" in case.query:
                 case.query["thread"] = known["thread"]
-        if isinstance(case.body, dict) and "wait" in case.body:
-            case.body["wait"] = 0
-        if isinstance(case.query, dict):
-            case.query.update(
-                {name: value for name, value in (("follow", "false"), ("wait", "0")) if name in case.query}
-            )
-        if operation.path.endswith("/events"):
-            case.query = {**(case.query or {}), "follow": "false"}
+        _shorten(case)
         response = case.call(timeout=60)
         case.validate_response(response, checks=CHECKS)
 
     check()
+
+
+def _shorten(case: Any) -> None:
+    """Keep a request from waiting for a run, or for events that don't come."""
+    if isinstance(case.body, dict) and "wait" in case.body:
+        case.body["wait"] = 0
+    query = case.query if isinstance(case.query, dict) else {}
+    short = {"follow": "false", "wait": "0", "seconds": "0"}
+    case.query = {**query, **{name: value for name, value in short.items() if name in query}}
+    if case.path.endswith("/events"):
+        case.query["follow"] = "false"
+    if case.path == "/v1/watch":
+        case.query["seconds"] = "0"

@@ -418,6 +418,19 @@ async def test_error_event_has_the_vendors_words(event: dict[str, Any], kind: ty
     assert "too hot" in str(error)
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"base_resp": {"status_code": 1004, "status_msg": "too hot"}, "choices": None},
+        {"code": "1", "msg": "too hot"},
+    ],
+)
+async def test_what_came_instead_of_an_answer_is_quoted(event: dict[str, Any]) -> None:
+    error = await outcome(make, events(event))
+    assert isinstance(error, StreamBroken)
+    assert "too hot" in str(error)
+
+
 async def test_quota_within_a_stream_is_not_retried() -> None:
     event = {"error": {"message": "no money", "type": "insufficient_quota", "code": "insufficient_quota"}}
     error = await outcome(make, events(event))

@@ -12,10 +12,12 @@ import msgspec
 from ..errors import Overloaded, RuntimeClosed, StoreUnavailable, WakefulError
 from ..types.codec import decode_event
 from ..types.events import AnyEvent
-from .http import ATTEMPTS, BACKOFF, MAX_BACKOFF, Http, Unreachable
+from .http import BACKOFF, MAX_BACKOFF, Http, Unreachable
 
 __all__ = ["End", "Frame", "frames", "resumed"]
 
+# About half a minute, in which a server is replaced.
+ATTEMPTS = 12
 # Reasons of an end after which a reader comes back.
 _AGAIN = frozenset(["draining", "too_slow", "unauthenticated"])
 

@@ -66,6 +66,7 @@ class ChatReader(Reader):
         "_refusal",
         "_sources",
         "_typed",
+        "_unread",
         "_vendor",
     )
 
@@ -73,6 +74,8 @@ class ChatReader(Reader):
         super().__init__(model)
         self._vendor = vendor
         self._typed = typed
+        # What came instead of an answer, for the error.
+        self._unread = ""
         # An error after the end of an answer without content.
         self._late_error: ModelError | None = None
         self._refusal: list[str] = []
@@ -111,10 +114,14 @@ class ChatReader(Reader):
             chunks += self._fail(found)
         elif len(found) > 2:
             self._sources.read_event(found)
+        if choice is None and usage is None:
+            self._unread = f"{found!r:.200}"
         return chunks
 
     def end(self) -> Iterable[Chunk]:
         """Return sources and the recording, if any; raises `ContentFiltered` for a refusal of a typed answer."""
+        if not self.is_complete and self._unread:
+            raise self.broken(f"it ended before the vendor said why it stopped; it said {self._unread}")
         super().end()
         if self._late_error is not None:
             raise self._late_error

@@ -17,6 +17,17 @@ from .operation import OPERATIONS, Lines, Operation, Stream, op
 
 __all__ = ["document"]
 
+# The path parameter that a reply has the value of, and where.
+_LINKS = {
+    "runs.create": ("run", "/run_id"),
+    "threads.send": ("thread", "/thread_id"),
+    "threads.fork": ("thread", "/thread_id"),
+    "threads.import": ("thread", "/thread_id"),
+    "tasks.create": ("task", "/id"),
+    "schedules.put": ("name", "/name"),
+    "keys.create": ("key", "/key/id"),
+    "tickets.comment": ("ticket", "/id"),
+}
 # One server-sent event. Its data is an event as JSON, or {"reason": ...} in the last one.
 _FRAME = {
     "type": "object",
@@ -80,6 +91,18 @@ def _key(kind: Any) -> str:
     return repr(kind)
 
 
+def _links(operation: Operation) -> dict[str, Any]:
+    """Links from a reply to the operations on what it names."""
+    found = _LINKS.get(operation.name)
+    if found is None:
+        return {}
+    name, where = found
+    targets = [each for each in OPERATIONS.values() if each.parameters == (name,) and each.name != operation.name]
+    return {
+        each.name: {"operationId": each.name, "parameters": {name: f"$response.body#{where}"}} for each in targets
+    }
+
+
 def _describe(operation: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": operation.name,
@@ -127,6 +150,8 @@ def _responses(operation: Operation, schema_of: dict[str, Any]) -> dict[str, Any
     found: dict[str, Any] = {}
     for status in operation.statuses:
         found[str(status)] = {"description": operation.summary, **_content(operation, status, schema_of)}
+        if links := _links(operation):
+            found[str(status)]["links"] = links
     problem = {"content": {MEDIA_TYPE: {"schema": schema_of[_key(Problem)]}}}
     texts = dict(_COMMON)
     if operation.scope != PUBLIC:
