@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.databases import database
 from benchmarks.harness import measure_import, measure_runs
+from benchmarks.http import __main__ as http
 from benchmarks.measures import MEASURES, Measure
 from benchmarks.workers import profile
 from benchmarks.workers.echo import round_trips
@@ -161,3 +163,12 @@ async def test_long_thread_is_measured(module: Any, monkeypatch: pytest.MonkeyPa
         row = await long_threads.long_thread(module, short("long-thread"), place)
     assert row["n"] == 2
     assert row["short_us"] > 0
+
+
+@pytest.mark.long
+def test_http_server_is_measured(tmp_path: Path) -> None:
+    options = ["--rounds", "1", "--seconds", "0.1", "--deltas", "5", "--streams", "5"]
+    http.main([*options, "--json", str(tmp_path / "http.json")])
+    found = json.loads((tmp_path / "http.json").read_text())
+    assert found["create ratio (enqueues / bare)"] > 0
+    assert found["SSE events /s"] > 0

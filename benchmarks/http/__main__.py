@@ -33,6 +33,7 @@ def server(kind: str, folder: Path) -> Iterator[tuple[int, int]]:
     finally:
         process.terminate()
         process.wait(60)
+        process.stdout.close()
 
 
 def body(count: int, pause: float = 0, **fields: Any) -> bytes:
@@ -89,32 +90,34 @@ async def deltas(folder: Path, count: int) -> dict[str, Any]:
         async with connect(port) as asking, connect(port) as reading:
             run = await _start(asking, count, 0.002)
             kind = b""
-            async for line in reading.events(f"/v1/runs/{run}/events"):
+            async for line in reading.events(get(f"/v1/runs/{run}/events")):
                 if line.startswith(b"event: "):
                     kind = line
                 elif line.startswith(b"data: ") and kind == b"event: text_delta\n":
                     at = time.monotonic()
                     outside += _delays(msgspec.json.decode(line[6:])["delta"], at)
-            seconds = await _read_all(asking, reading, MANY)
+            seconds, events = await _read_all(reading, MANY)
     added = (middle(outside) - middle(inside)) * 1000
     return {
         "delta in process p50 ms": round(middle(inside) * 1000, 2),
         "delta over HTTP p50 ms": round(middle(outside) * 1000, 2),
         "added latency p50 ms": round(added, 2),
+        "SSE events /s": round(events / seconds),
         "deltas /s over HTTP": round(MANY / seconds),
     }
 
 
-async def _read_all(asking: Peer, reading: Peer, count: int) -> float:
-    """Seconds to start a run that streams this many deltas, and to read all of them."""
-    start, size = time.perf_counter(), 0
-    run = await _start(asking, count, 0)
-    async for line in reading.events(f"/v1/runs/{run}/events"):
-        if line.startswith(b"data: ") and b'"text_delta"' in line:
-            size += len(msgspec.json.decode(line[6:])["delta"].split())
+async def _read_all(reading: Peer, count: int) -> tuple[float, int]:
+    """Seconds to start a run that streams this many deltas and to read it, and the events that it took."""
+    start, events, size = time.perf_counter(), 0, 0
+    async for line in reading.events(post("/v1/runs:stream", body(count))):
+        if line.startswith(b"data: "):
+            events += 1
+            if b'"text_delta"' in line:
+                size += len(msgspec.json.decode(line[6:])["delta"].split())
     if not size:
         raise AssertionError("no delta came")
-    return time.perf_counter() - start
+    return time.perf_counter() - start, events
 
 
 def _rss_kb(process: int) -> int:
@@ -132,7 +135,7 @@ async def streams(folder: Path, count: int) -> dict[str, Any]:
 
             async def follow() -> None:
                 peer = await stack.enter_async_context(connect(port))
-                async for line in peer.events(path):
+                async for line in peer.events(get(path)):
                     if line == b"event: run_finish\n":
                         return
 

@@ -26,9 +26,9 @@ class Peer:
             raise AssertionError((head + body).decode())
         return body
 
-    async def events(self, path: str) -> AsyncIterator[bytes]:
+    async def events(self, request: bytes) -> AsyncIterator[bytes]:
         """The lines of a stream, to its end."""
-        self.writer.write(b"GET " + path.encode() + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+        self.writer.write(request)
         while line := await self.reader.readline():
             yield line
             if line == b"event: end\n":

@@ -29,8 +29,7 @@ async def answer(request: ModelRequest) -> AsyncIterator[Chunk]:
     """Deltas with the time at which they were made: as many as the prompt says, with its pause between them."""
     count, pause = request.messages[-1].text.split()
     for _ in range(int(count)):
-        if float(pause):
-            await asyncio.sleep(float(pause))
+        await asyncio.sleep(float(pause))
         yield TextChunk(f"{time.monotonic():.7f} ")
     yield StopChunk("end_turn")
 
