@@ -49,7 +49,7 @@ def operations_of(found: Mapping[str, Any]) -> dict[str, list[tuple[str, str, di
 
 
 def needs_of(operation: Mapping[str, Any]) -> str:
-    """What an operation needs of its caller."""
+    """The credential or the scope that an operation needs."""
     match operation["x-scope"]:
         case "public":
             return "needs no credential"
