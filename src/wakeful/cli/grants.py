@@ -12,10 +12,9 @@ from ..types.ids import now_ms
 from ..types.records import Grant
 from .ids import find_grant
 from .locations import Json, Place, Tenant, ask, show
-from .prompts import decider
 from .tables import print_list
 from .text import one_line, time_text
-from .tickets import Scope, Who
+from .tickets import Scope, Who, author_of
 
 __all__ = ["grants_app"]
 
@@ -72,7 +71,7 @@ def revoke(
     """Revoke a grant: it lifts no rule from the next call on."""
 
     async def work(runtime: TenantRuntime) -> Grant:
-        return await runtime.grants.revoke(await find_grant(runtime, grant), principal=decider(who))
+        return await runtime.grants.revoke(await find_grant(runtime, grant), **author_of(place, who))
 
     found = ask(place, tenant, work)
     show(json, found, f"revoked grant {found.id} of {one_line(found.pattern, 80)}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ..errors import UnknownRun, UnknownThread, UnknownTicket, UsageError
+from ..errors import UnknownGrant, UnknownRun, UnknownThread, UnknownTicket, UsageError
 from ..runtime import TenantRuntime
-from ..types.records import Grant
 
 __all__ = ["find_grant", "find_message", "find_run", "find_thread", "find_ticket"]
 
 # Threads have ids of any form, so all of them are read, up to this number.
 MAX_THREADS = 10_000
+# Of grants the newest are.
+MAX_GRANTS = 1000
 _PAGE = 500
 # Sorts behind all characters of generated ids.
 _LAST = "~"
@@ -37,10 +38,10 @@ async def find_ticket(runtime: TenantRuntime, given: str) -> str:
 
 async def find_grant(runtime: TenantRuntime, given: str) -> str:
     """The id of a grant by a prefix of it. An unknown id is returned as it is."""
-    if not given:
-        return given
-    found = await runtime.store.records(Grant, prefix=given, limit=2)
-    return given if any(grant.id == given for grant in found) else _only(given, [g.id for g in found], "grant")
+    with suppress(UnknownGrant):
+        return (await runtime.grants.get(given)).id if given else given
+    found = await runtime.grants.list(limit=MAX_GRANTS)
+    return _only(given, [grant.id for grant in found], "grant")
 
 
 async def find_message(runtime: TenantRuntime, given: str) -> str:

@@ -25,7 +25,7 @@ from .text import parse_seconds
 from .ticket_text import cells, left_fields, page
 from .waits import explain_idle
 
-__all__ = ["tickets_app"]
+__all__ = ["Scope", "Who", "author_of", "tickets_app"]
 
 tickets_app = typer.Typer(
     name="tickets",
@@ -259,7 +259,7 @@ def withdraw(
 
     async def undo(runtime: TenantRuntime) -> Ticket:
         found = await find_ticket(runtime, ticket_id)
-        return await runtime.tickets.withdraw(found, reason=reason, **_author(place, who))
+        return await runtime.tickets.withdraw(found, reason=reason, **author_of(place, who))
 
     ticket = ask(place, tenant, undo)
     show(json, ticket, f"the answer to {ticket.id} is withdrawn; the ticket is open")
@@ -279,7 +279,7 @@ def reassign(
 
     async def give(runtime: TenantRuntime) -> Ticket:
         found = await find_ticket(runtime, ticket_id)
-        return await runtime.tickets.reassign(found, to, reason=reason, **_author(place, who))
+        return await runtime.tickets.reassign(found, to, reason=reason, **author_of(place, who))
 
     ticket = ask(place, tenant, give)
     show(json, ticket, f"ticket {ticket.id} is with {ticket.assignee} now")
@@ -297,7 +297,7 @@ def comment(
     """Comment on an open ticket."""
 
     async def add(runtime: TenantRuntime) -> Ticket:
-        return await runtime.tickets.comment(await find_ticket(runtime, ticket_id), text, **_author(place, who))
+        return await runtime.tickets.comment(await find_ticket(runtime, ticket_id), text, **author_of(place, who))
 
     ticket = ask(place, tenant, add)
     show(json, ticket, f"the comment on {ticket.id} is kept")
@@ -318,7 +318,7 @@ def _answer(
 
     async def give(runtime: TenantRuntime) -> tuple[RunResult | Ticket, Waiting | None]:
         ticket = await _find(runtime, ticket_id)
-        author = _author(place, who)
+        author = author_of(place, who)
         decision = msgspec.structs.replace(decide(ticket), reason=reason, seen=seen)
         _check_verb(ticket, decision)
         if here:
@@ -355,7 +355,7 @@ def _remember(scope: Scope | None, pattern: str, lasts: str | None) -> Remember 
     return None
 
 
-def _author(place: str, who: str | None) -> dict[str, Any]:
+def author_of(place: str, who: str | None) -> dict[str, Any]:
     """The decider as an argument. A server knows it by its key."""
     if not is_url(place):
         return {"principal": decider(who)}
