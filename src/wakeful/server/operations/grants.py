@@ -46,7 +46,7 @@ async def get(call: Call, grant: str) -> Any:
     return await _grant_of(call, grant)
 
 
-@op("grants.revoke", "POST", "/v1/grants/{grant}/revoke", scope="grants:revoke", reply=Grant, repeatable=True)
+@op("grants.revoke", "POST", "/v1/grants/{grant}/revoke", scope="grants:revoke", reply=Grant)
 async def revoke(call: Call, grant: str) -> Any:
     """Revoke a grant: it lifts no rule from the next call on."""
     found = await _grant_of(call, grant)
