@@ -466,7 +466,7 @@ async def refused(lines: list[bytes]) -> str:
 
 
 async def test_signed_export_is_refused_when_edited() -> None:
-    """Whoever edits a file can make its digest anew, but not its signature."""
+    """An editor of a file can make its digest anew, but not its signature."""
     key = b"a secret of exports"
     async with memory() as source, memory() as target:
         await source.run("clerk", "both A1", thread="t1")

@@ -39,7 +39,7 @@ async def served() -> AsyncIterator[tuple[Runtime, httpx.AsyncClient]]:
 
 
 async def prepare(runtime: Runtime, http: httpx.AsyncClient, name: str) -> dict[str, str]:
-    """What the operation is about, as parameters of its path."""
+    """The resources of the operation, as parameters of its path."""
     match name.partition("."):
         case "tickets", _, verb:
             body = {**HI, "input": "refund", "wait": 30}
