@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo console console-demo test test-all crash chaos lint bench dist clean
+.PHONY: demo console console-demo screenshots test test-all crash chaos lint bench dist clean
 
 $(READY): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null 2>&1; then \
@@ -24,6 +24,9 @@ console: $(READY) ## the web console, with npm; its build goes into every wheel
 
 console-demo: console ## the console with examples of everything, on loopback until ctrl-C
 	@$(PY) -m examples.console_demo
+
+screenshots: console ## those of docs/console.md, made by its tests
+	WAKEFUL_SCREENSHOTS=1 $(PY) -m pytest -q tests/console/test_pages.py
 
 lint: $(READY) ## ruff, pyright strict on src, the layers, names and docstrings
 	$(PY) -m ruff check .
