@@ -46,8 +46,9 @@ export function cost(micro: number): string {
   return value >= 0.01 ? value.toFixed(2) : value.toPrecision(2);
 }
 
-/** An id, short enough for a table; ids differ at their end. */
-export const shortId = (id: string): string => (id.length > 12 ? `…${id.slice(-8)}` : id);
+/** An id, short enough for a table: what differs between ids of one millisecond, and the end. */
+export const shortId = (id: string): string =>
+  /^[0-9a-f]{8}-[0-9a-f]{4}-7/.test(id) ? `${id.slice(9, 18)}…${id.slice(-4)}` : id.length > 16 ? `…${id.slice(-12)}` : id;
 
 /** One line of a text. */
 export function oneLine(text: string, length = 120): string {
