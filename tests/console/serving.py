@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sockets import serve_app
 from wakeful import Runtime
-from wakeful.identity import ApiKeys, create_key
+from wakeful.identity import ApiKeys, Authenticator, create_key
 from wakeful.server import app
 
 __all__ = ["Served", "Shop", "serve_console"]
@@ -61,14 +61,16 @@ class Shop(Struct, frozen=True):
 
 
 @contextmanager
-def serve_console(make: Callable[[], Runtime], *, auth: bool = False, **options: Any) -> Iterator[Served]:
+def serve_console(
+    make: Callable[[], Runtime], *, auth: bool | Authenticator = False, **options: Any
+) -> Iterator[Served]:
     """Serve a runtime from a thread of its own, by default without authentication."""
     begun: Future[tuple[Served, asyncio.Event]] = Future()
 
     async def main() -> None:
         stop = asyncio.Event()
         runtime = make()
-        chain = ApiKeys(runtime.store) if auth else ()
+        chain = ApiKeys(runtime.store) if auth is True else (auth or ())
         async with serve_app(app(runtime, auth=chain, **options)) as url:
             begun.set_result((Served(url, runtime, asyncio.get_running_loop()), stop))
             await stop.wait()

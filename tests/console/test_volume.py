@@ -101,6 +101,27 @@ def test_run_that_streams_shows_its_text_once(browser: Browser) -> None:
         tab.see("live", "header")
 
 
+@pytest.mark.long
+def test_figures_of_an_hour_of_deltas(browser: Browser) -> None:
+    """An hour of five deltas a second, at once: how many the page takes in a second, and what it keeps."""
+    count = 18_000
+    model = FunctionModel(lambda _: _stream(count))
+    with serve_console(lambda: Runtime([Agent("writer", model=model)]), limits=FAST) as served:
+        tab = browser.tab("ann").open(served.page("/runs"))
+        tab.see("No run matches", "main")
+        heap = "gc(); return performance.memory.usedJSHeapSize / 1e6"
+        before = tab.evaluate(heap)
+        run = served.do(served.runtime.start("writer", "Write.")).run_id
+        tab.run("globalThis.began = Date.now()")
+        tab.evaluate("document.querySelector('a.name').focus()")
+        tab.open(served.page(f"/runs/{run}?tab=events"))
+        tab.see("run_finish", ".pane", timeout=200)
+        took = tab.run("return (Date.now() - globalThis.began) / 1000")
+        after = tab.evaluate(heap)
+        print(f"{count} deltas in {took:.1f} s: {count / took:.0f}/s; heap {before:.1f} MB, then {after:.1f} MB")
+        assert after < before + 30
+
+
 def test_approval_of_a_quorum_shows_the_votes(browser: Browser) -> None:
     @tool(approval=Approval(quorum=2))
     async def launch() -> str:
