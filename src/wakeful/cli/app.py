@@ -15,6 +15,7 @@ from ..runtime import Runtime
 from ..types.codec import encode
 from ..types.events import AnyEvent
 from ..types.ids import new_id
+from .acp import acp
 from .agents import agents_app
 from .assistant import PLAIN, runtime_for
 from .chat import Chat, choose_agent
@@ -159,7 +160,7 @@ def chat(
             Chat(session, renderer, ask_terminal, chosen, thread or new_id()).run()
 
 
-for command in (serve, worker, up, top, usage, audit):
+for command in (serve, acp, worker, up, top, usage, audit):
     app.command()(command)
 
 
