@@ -286,8 +286,8 @@ class AcpServer:
         record = await self._runtime.threads.get(session.id)
         if record.open_run_id is None:
             return False
-        sent = await self._runtime.send(session.id, parts, policy="steer", principal=self._principal)
-        session.told.add(sent.message_id)
+        receipt = await self._runtime.send(session.id, parts, policy="steer", principal=self._principal)
+        session.sent.add(receipt.message_id)
         # The run may have ended just now: then another one has the input.
         run_id = (await self._runtime.threads.get(session.id)).open_run_id or record.open_run_id
         if session.turn is None or session.turn.done() or session.run_id != run_id:
@@ -329,7 +329,7 @@ class AcpServer:
             session.turn.cancel()
         session.run_id = run.run_id
         session.turn = asyncio.create_task(
-            turn.follow(run, UpdateEncoder(run.run_id, self._kinds(session.agent), self._own, session.told), waits)
+            turn.follow(run, UpdateEncoder(run.run_id, self._kinds(session.agent), self._own, session.sent), waits)
         )
         session.turn.add_done_callback(_log_failure)
 

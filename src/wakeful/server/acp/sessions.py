@@ -33,7 +33,7 @@ class Session(Struct):
     run_id: str = ""
     is_prompting: bool = False
     is_cancelled: bool = False
-    told: set[str] = set()
+    sent: set[str] = set()
 
 
 def faults(error: ValidationError) -> str:

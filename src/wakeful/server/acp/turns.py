@@ -61,7 +61,7 @@ class Turn:
 
     async def follow(self, run: Followed, encoder: UpdateEncoder, waits: Sequence[Ticket]) -> str:
         """Follow a run that waits for these tickets; returns the stop reason. Raises `TurnFailed`."""
-        pump = asyncio.create_task(self._pump(run))
+        reader = asyncio.create_task(self._read_events(run))
         try:
             for ticket in waits:
                 self._ask(ticket)
@@ -83,7 +83,7 @@ class Turn:
             await self._explain(waits)
             return "end_turn"
         finally:
-            tasks = [pump, *self._asking.values()]
+            tasks = [reader, *self._asking.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -91,7 +91,7 @@ class Turn:
     def _is_left(self, waits: Sequence[Ticket]) -> bool:
         return bool(waits) and all(ticket.id in self._left for ticket in waits)
 
-    async def _pump(self, run: Followed) -> None:
+    async def _read_events(self, run: Followed) -> None:
         try:
             while True:
                 async with aclosing(follow(self._runtime, run)) as events:

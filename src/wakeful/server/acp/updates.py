@@ -46,15 +46,15 @@ class UpdateEncoder:
     """Encodes the events of one run and of those below it: a function of the events alone.
 
     `kinds` are the kinds of tools by name. The client has its own prompts: messages whose sender's ids begin with
-    `own`, and those in `told`.
+    `own`, and those in `sent`.
     An answer that begins again with another text becomes a message of its own.
     """
 
-    def __init__(self, run_id: str, kinds: Mapping[str, str], own: str = "", told: Collection[str] = ()) -> None:
+    def __init__(self, run_id: str, kinds: Mapping[str, str], own: str = "", sent: Collection[str] = ()) -> None:
         self._run_id = run_id
         self._kinds = kinds
         self._own = own
-        self._told = told
+        self._sent_ids = sent
         self._texts: dict[str, _Streamed] = {}
         self._thoughts: dict[str, _Streamed] = {}
         self._calls: set[str] = set()
@@ -94,7 +94,7 @@ class UpdateEncoder:
 
     def _is_own(self, message: Message) -> bool:
         ident = "" if message.producer is None else message.producer.message_id or ""
-        return message.id in self._told or (bool(self._own) and ident.startswith(self._own))
+        return message.id in self._sent_ids or (bool(self._own) and ident.startswith(self._own))
 
     def _answer(self, message: Message) -> list[Update]:
         thought = "\n\n".join([part.text for part in message.content if isinstance(part, Thinking) and part.text])
