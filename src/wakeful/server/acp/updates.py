@@ -57,7 +57,8 @@ class UpdateEncoder:
         self._sent_ids = sent
         self._texts: dict[str, _Streamed] = {}
         self._thoughts: dict[str, _Streamed] = {}
-        self._calls: set[str] = set()
+        # Whether each call's arguments were sent.
+        self._calls: dict[str, bool] = {}
         self._outputs: dict[str, str] = {}
 
     def encode(self, event: AnyEvent) -> list[Update]:
@@ -146,15 +147,17 @@ class UpdateEncoder:
     def _started(self, call_id: str, name: str, arguments: dict[str, Any] | None) -> list[Update]:
         given = {} if arguments is None else {"rawInput": arguments, **_locations(arguments)}
         if call_id in self._calls:
-            return [_call_update(call_id, **given)] if given else []
-        self._calls.add(call_id)
+            is_new = bool(given) and not self._calls[call_id]
+            self._calls[call_id] = self._calls[call_id] or bool(given)
+            return [_call_update(call_id, **given)] if is_new else []
+        self._calls[call_id] = bool(given)
         kind = self._kinds.get(name, "other")
         head = {"sessionUpdate": "tool_call", "toolCallId": call_id, "title": name, "kind": kind}
         return [{**head, "status": "pending", **given}]
 
     def _server_tool(self, tool: ServerTool) -> Update:
         is_new = tool.id not in self._calls
-        self._calls.add(tool.id)
+        self._calls[tool.id] = True
         status = {"running": "in_progress", "done": "completed", "failed": "failed"}[tool.status]
         fields = {"title": tool.name, "status": status, "rawInput": tool.input, "rawOutput": tool.result}
         given = {name: value for name, value in fields.items() if value is not None}
