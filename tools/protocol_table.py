@@ -89,6 +89,19 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         (Client("openai"),),
     ),
+    "ACP": Protocol(
+        "acp.md",
+        "tests/server/test_acp.py",
+        (
+            "test_acp_prompt_streams_an_answer",
+            "test_acp_client_tools_run_at_the_client",
+            "test_acp_approvals_are_answered_in_parts_across_a_restart",
+            "test_acp_turn_ends_when_others_must_approve",
+            "test_acp_session_continues_an_answer_after_a_kill",
+            "",  # Its prompts have no ids.
+        ),
+        (Client("agent-client-protocol"),),
+    ),
 }
 
 
