@@ -43,6 +43,7 @@ PUBLIC = {
     "wakeful.extensions.reminders": "Remind Reminders",
     "wakeful.extensions.tool_search": "FoundTools ToolIndex ToolSearch",
     "wakeful.extensions.mcp": "MCP McpPrompt McpResource PromptArgument PromptMessage",
+    "wakeful.extensions.telemetry": "Telemetry trace_headers",
     "wakeful.identity": """
         AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES
         Resource SCOPES Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key

@@ -17,6 +17,7 @@ HEAVY = (
     "hypothesis",
     "nats",
     "openai",
+    "opentelemetry",
     "pydantic",
     "pytest",
     "rich",

@@ -61,6 +61,16 @@ def test_plugin_refuses_third_call() -> None:
     assert run("plugin") == "Two rolls were all I had.\n"
 
 
+def test_tracing_ends_a_span_at_each_wait() -> None:
+    assert run("tracing").splitlines() == [
+        "chat scripted - 0",
+        "invoke_agent clerk waiting 0",
+        "execute_tool pay - 0",
+        "chat scripted - 0",
+        "invoke_agent clerk done 1",
+    ]
+
+
 async def test_plugin_allows_two_calls() -> None:
     runtime = runpy.run_path(str(ROOT / "examples" / "plugin.py"))["runtime"]
     result = await runtime.run("player", "Roll three times.")

@@ -11,13 +11,13 @@ import typer
 from msgspec.structs import replace
 
 from ..errors import UsageError
+from ..extensions.telemetry.worker_metrics import report
 from ..runtime import Runtime
 from .exit_codes import ExitCode, reported
 from .health import Health
 from .logs import show_log
 from .render import Renderer
 from .target import load_runtime
-from .telemetry import report
 
 __all__ = ["BusUrl", "Concurrency", "Grace", "StoreUrl", "as_worker", "worker"]
 

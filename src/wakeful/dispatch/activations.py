@@ -92,6 +92,7 @@ class ActivationFactory:
             task=new.task,
             hops=0 if new.message is None or new.message.producer is None else new.message.producer.hops,
             priority=new.priority,
+            trace=new.trace,
         )
         state = State(self._keys) if stored is None else State.load(self._keys, stored.state)
         if new.seed:
@@ -224,6 +225,7 @@ class ActivationFactory:
             first_seq=1,
             task=task,
             hops=above.run.hops,
+            trace=None if self.env.tracer is None else self.env.tracer.capture(detached=task.background),
         )
         state = State(self._keys)
         if seed:
@@ -263,6 +265,7 @@ def join(act: Activation, parent: Activation) -> None:
 
 def _reopened(act: Activation, run: RunRecord, trigger: Any) -> Activation:
     """Log the start of an activation that continues a run."""
+    act.trigger = trigger
     act.set_run(apart=run.apart or act.view.tree.apart)
     act.log(RunStart(act.identity, 0, act.now, trigger, changes_since(run.needs, act.agent)))
     apply_inbox(act)

@@ -203,7 +203,8 @@ async def _resume(
                 follow_up = None
             continue
         new = [*[decision for _, decision in votes], *answers]
-        items = [item_for(run.thread_id, decision, author_of(decision, author)) for decision in new]
+        env = dispatch.env
+        items = [item_for(env, run.thread_id, decision, author_of(decision, author)) for decision in new]
         items[0] = replace(items[0], follow_up=follow_up)
         is_elsewhere = _is_elsewhere(dispatch, stored, run)
         if not is_elsewhere:

@@ -52,7 +52,7 @@ async def spawn(
         remote=is_remote(dispatch.env.registry, child.agent_id),
         created_at=dispatch.env.clock.now(),
     )
-    depth = 0 if owner is None else 1
+    depth, tracer = 0 if owner is None else 1, dispatch.env.tracer
     item = InputItem(
         id=run_id if request is None else request.id,
         thread_id=thread_id,
@@ -63,6 +63,7 @@ async def spawn(
         seed=child.state,
         lineage=Identity(run_id, thread_id, child.agent_id, run_id, None, owner, None, "task", depth),
         digest="" if request is None else request.digest,
+        trace=None if tracer is None else tracer.capture(detached=True),
     )
     if owner is None:
         if not await dispatch.deliver_if_idle(item):

@@ -114,7 +114,7 @@ async def submit_decision(
             if await write_change(dispatch, stored, stored.run, changed, vote):
                 return changed
             continue
-        item = item_for(ticket.thread_id, full, author)
+        item = item_for(dispatch.env, ticket.thread_id, full, author)
         if before is not None:
             if await supersede_left(dispatch, stored, stored.run, before, item):
                 return ticket

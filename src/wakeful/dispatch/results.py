@@ -28,6 +28,7 @@ from ..types.runs import (
     Stopped,
     TaskRef,
     Termination,
+    TraceContext,
     Usage,
 )
 from ..types.tickets import Ticket
@@ -120,6 +121,7 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True):
     history: tuple[Message, ...] = ()
     priority: int = PRIORITY
     at: int | None = None
+    trace: TraceContext | None = None
 
 
 def result_of(
@@ -178,6 +180,7 @@ def item_of(new: NewRun, policy: InputPolicy) -> InputItem:
         history=new.history,
         priority=new.priority,
         at=new.at,
+        trace=new.trace,
         digest="" if new.request is None else new.request.digest,
     )
 
@@ -203,6 +206,7 @@ def new_run_of(item: InboxItem) -> NewRun:
             principal=item.principal,
             owner=item.owner,
             lineage=lineage,
+            trace=item.trace,
         )
     if not isinstance(item, InputItem) or item.agent_id is None:
         raise ValueError(f"inbox item {item.id} has no message or agent")
@@ -221,6 +225,7 @@ def new_run_of(item: InboxItem) -> NewRun:
         task=item.task,
         history=item.history,
         priority=item.priority,
+        trace=item.trace,
     )
 
 

@@ -216,6 +216,7 @@ def identity_of(parent: Activation, task: TaskRecord) -> Identity:
 
 def item_of_task(parent: Activation, task: TaskRecord, request: ChildRequest) -> InboxItem:
     """The inbox item that starts a task's run."""
+    tracer = parent.env.tracer
     return InputItem(
         id=task.target,
         thread_id=task.target_thread,
@@ -228,6 +229,7 @@ def item_of_task(parent: Activation, task: TaskRecord, request: ChildRequest) ->
         lineage=identity_of(parent, task),
         task=_ref(parent, task, request),
         history=visible_to(parent) if request.fork else (),
+        trace=None if tracer is None else tracer.capture(detached=task.background),
     )
 
 

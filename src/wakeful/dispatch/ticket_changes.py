@@ -45,7 +45,7 @@ async def change_open_ticket(dispatch: Dispatcher, decision: Decision, author: A
         decision = replace(decision, asked_by=ticket.asked_by, at=decision.at or now)
         if stored.thread.claimed:
             if not is_delivered:
-                await dispatch.deliver(item_for(ticket.thread_id, decision, author))
+                await dispatch.deliver(item_for(dispatch.env, ticket.thread_id, decision, author))
                 is_delivered = True
             await asyncio.sleep(POLL)
             continue

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from ..errors import Conflict, InvalidDecision, NotAllowed, StaleDecision, TicketClosed, UnknownTicket, UsageError
+from ..loop import Environment
 from ..stores import Commit, Store, ThreadView, refuse_reuse
 from ..types.events import TicketChanged
 from ..types.inbox import DecisionItem, InboxItem
@@ -56,10 +57,15 @@ def author_of(decision: Decision, author: Author | None) -> Author | None:
     return Author(Principal(decision.principal_id))
 
 
-def item_for(thread_id: str, decision: Decision, author: Author | None) -> DecisionItem:
+def item_for(env: Environment, thread_id: str, decision: Decision, author: Author | None) -> DecisionItem:
     """The inbox item of a decision."""
     return DecisionItem(
-        id=decision.id, thread_id=thread_id, decision=decision, author=author, digest=decision.request_digest
+        id=decision.id,
+        thread_id=thread_id,
+        decision=decision,
+        author=author,
+        digest=decision.request_digest,
+        trace=None if env.tracer is None else env.tracer.capture(detached=True),
     )
 
 

@@ -20,10 +20,11 @@ from ..models import Model, ModelRequest
 from ..plugins import ActionQueue
 from ..state import Command, State
 from ..tools import Offer
+from ..traces import RunSpan
 from ..types.events import Event
 from ..types.inbox import InboxItem
 from ..types.messages import Message, Producer, user_message
-from ..types.runs import EndRequested, RunRecord, TaskRecord
+from ..types.runs import EndRequested, RunRecord, TaskRecord, TraceContext
 from ..types.tickets import Ticket, TicketStatus
 from .calls.executor import Executor
 from .calls.ledger import Change
@@ -73,6 +74,7 @@ class Activation:
         "interrupted",
         "is_over",
         "left",
+        "links",
         "loaded",
         "now",
         "offers",
@@ -83,9 +85,11 @@ class Activation:
         "remote",
         "rules",
         "run_end_due",
+        "span",
         "state",
         "stopping",
         "taken",
+        "trigger",
         "unavailable",
         "version",
         "view",
@@ -154,6 +158,11 @@ class Activation:
         self.cancellation = Cancellation()
         self.left = self.is_over = self.backend_aborted = False
         self.run_end_due = True
+        # Why the activation started, as its `RunStart` says.
+        self.trigger = "new"
+        # Its span if it is traced, and the senders of items that it took before.
+        self.span: RunSpan | None = None
+        self.links: tuple[TraceContext, ...] = ()
         # How the process is stopping: hand the run over at its next step boundary, or drop it now.
         self.stopping: Literal["at_boundary", "now"] | None = None
         self._watchers: tuple[asyncio.Future[None], ...] = ()
@@ -291,6 +300,15 @@ class Activation:
         """Mark an inbox item as taken; with a revision only if nobody edited it since."""
         self.taken = (*self.taken, item_id)
         self.draft.take(item_id, revision)
+
+    def link(self, item: InboxItem) -> None:
+        """Link the activation's span to the sender of an item."""
+        if item.trace is None:
+            return
+        if self.span is None:
+            self.links = (*self.links, item.trace)
+        else:
+            self.span.link(item.trace)
 
     def has_taken(self, items: Sequence[InboxItem]) -> bool:
         """Whether all of these items were taken."""

@@ -81,6 +81,7 @@ async def take_input(act: Activation, items: list[InputItem]) -> None:
         act.view.inbox.pop(item.id, None)
         act.take(item.id, item.revision)
         act.log(item.message)
+        act.link(item)
     hops = [item.message.producer.hops for item in items if item.message.producer]
     act.set_run(ending=None, hops=max([before.hops, *hops]))
     try:
@@ -187,5 +188,8 @@ async def switch_agent(act: Activation, move: SwitchAgent) -> None:
             handoffs=run.handoffs + 1,
         )
         act.log(Handoff(act.identity, 0, now, run.agent_id, move.agent_id))
+        if act.span is not None and act.env.tracer is not None:
+            act.span.end(None)
+            act.span = act.env.tracer.begin_run(act)
     if new.agent.limits.history != old.agent.limits.history:
         await reload_history(act)

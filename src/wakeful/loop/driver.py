@@ -71,14 +71,19 @@ async def drive(act: Activation, host: Host) -> None:
     """
     host.began(act)
     driver = _Driver(act)
-    cancellation = act.cancellation
+    cancellation, tracer, failure = act.cancellation, act.env.tracer, None
+    if tracer is not None:
+        act.span = tracer.begin_run(act)
     cancellation.bind()
     try:
         await driver.run()
     except BaseException as error:
+        failure = error
         await _lose(act, host, error)
         raise
     finally:
+        if act.span is not None:
+            act.span.end(failure)
         if act.window is not None:
             act.window.cancel()
         cancellation.take_back()

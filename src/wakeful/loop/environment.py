@@ -13,6 +13,7 @@ from ..context import Gauges
 from ..models import RetryPolicy
 from ..stores import Relay, Store
 from ..tools import CallContext, ChildRequest, ChildResult, Dependencies, Mail, SpawnRequest, ToolThreads
+from ..traces import Tracer
 from ..types.inbox import InboxItem
 from ..types.runs import Identity, TaskRecord
 from .inference.history import HistoryCache
@@ -119,6 +120,7 @@ class Environment(Struct):
     pinned: Pins = field(default_factory=Pins)
     stored_pins: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     timed: Callable[[float, BaseException | None], None] | None = None
+    tracer: Tracer | None = None
 
 
 def rules_of(env: Environment, agent: ResolvedAgent) -> Rules:

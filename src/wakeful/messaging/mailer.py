@@ -278,6 +278,7 @@ class ThreadMail:
             owner=target.owner,
             run_id=run_id,
             lineage=lineage,
+            trace=None if act.env.tracer is None else act.env.tracer.capture(detached=True),
         )
         if policy != "interrupt" or run is None:
             return [item]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..agents import Agent, Registry, convert_input
 from ..dispatch import NewRun
 from ..errors import ConfigurationError
+from ..loop import Environment
 from ..state import AnyKey
 from ..tools import ClientTool
 from ..types.content import Content
@@ -27,7 +30,7 @@ from .arguments import (
     make_message,
 )
 
-__all__ = ["Input", "input_for", "new_run"]
+__all__ = ["Input", "input_for", "new_run", "traced"]
 
 # A text, content parts, or a value of the type that the agent declares as its `input`.
 Input = str | Sequence[Content] | object
@@ -82,6 +85,13 @@ def new_run(
         request=None if request_id is None else check_request_id(request_id),
         history=check_history(history) if history else (),
     )
+
+
+def traced(env: Environment, new: NewRun, *, detached: bool = False) -> NewRun:
+    """The request with the trace context of the caller: as its parent, or `detached` as a link."""
+    if env.tracer is None:
+        return new
+    return replace(new, trace=env.tracer.capture(detached=detached))
 
 
 def _initial_state(registry: Registry, state: Mapping[AnyKey, Any]) -> dict[str, bytes]:

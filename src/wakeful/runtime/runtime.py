@@ -17,6 +17,7 @@ from ..delegation import delegation_tools, tools_inside_tasks
 from ..dispatch import ChildRuns
 from ..errors import ConfigurationError, UnknownAgent, UsageError
 from ..errors.arguments import checked
+from ..extensions.telemetry import Telemetry
 from ..loop import Environment, Watches
 from ..messaging import DeliveryPolicy, Mailer, Transport, messaging_tools, send_tools
 from ..models import Model, ModelFacts, Pool, RateLimit, RetryPolicy, VendorFactory
@@ -61,6 +62,7 @@ class Runtime(TenantRuntime):
       is never stored, and stays the caller's to close.
     - `transports` deliver messages to addresses outside the store that begin with the transport's name and a
       colon; `delivery` sets their retries.
+    - `telemetry` reports runs to OpenTelemetry.
 
     Under `async with` it also does the work that is due: runs whose process died, input that no process took,
     deadlines, messages; and it prunes by `retention`.
@@ -90,6 +92,7 @@ class Runtime(TenantRuntime):
         bus: Bus | str | None = None,
         capacity: Capacity | None = None,
         deps: Any = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         if not isinstance(cast(Any, cancel_grace), int | float) or not cancel_grace >= 0:
             raise ConfigurationError(f"cancel_grace is in seconds and not negative, not {cancel_grace!r:.80}")
@@ -128,6 +131,7 @@ class Runtime(TenantRuntime):
         )
         check_instance(capacity, Capacity, "capacity")
         check_instance(retry, RetryPolicy, "retry")
+        check_instance(telemetry, Telemetry, "telemetry")
         env = Environment(
             registry,
             open_store(store),
@@ -143,6 +147,7 @@ class Runtime(TenantRuntime):
             Watches(clock),
             retry or RetryPolicy(),
             given,
+            tracer=None if telemetry is None else telemetry.tracer,
         )
         shared = connect(
             env,

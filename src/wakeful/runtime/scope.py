@@ -97,6 +97,8 @@ class Shared(Struct, eq=False, weakref=True):
             )
         self.loop = loop
         self.signals.open()
+        if self.env.tracer is not None:
+            self.env.tracer.report(self.worker.metrics)
 
 
 class Scope:

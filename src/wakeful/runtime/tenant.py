@@ -28,6 +28,7 @@ from ..errors.arguments import checked_methods, refuse_unknown_options
 from ..state import AnyKey
 from ..stores import Store, UsageKey, UsageRow
 from ..tools import ClientTool
+from ..traces import Tracer
 from ..types.content import require_text
 from ..types.events import AnyEvent
 from ..types.generics import RunOutput
@@ -56,7 +57,7 @@ from .grants import Grants
 from .handles import RunHandle
 from .lifetime import DRAIN_GRACE, close
 from .mail import Mail
-from .requests import Input, new_run
+from .requests import Input, new_run, traced
 from .runs import Runs, find_run
 from .schedules import Schedules
 from .scope import Scope
@@ -90,6 +91,11 @@ class TenantRuntime:
     def workers(self) -> Workers:
         """The tenant's dispatches."""
         return Workers(self._scope)
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """The tracer of `Runtime(telemetry=...)`."""
+        return self._scope.env.tracer
 
     @property
     def store(self) -> Store:
@@ -142,6 +148,7 @@ class TenantRuntime:
         new = new_run(
             scope.env.registry, agent, input, thread, principal, settings, client_tools, state, request_id
         )
+        new = traced(scope.env, new)
         with Caller(scope.dispatch) as caller:
             result = await run_new(scope.dispatch, new, fresh=thread is None, opened=caller.opened)
         return await check_result(scope.dispatch, result, check=check)
@@ -187,6 +194,7 @@ class TenantRuntime:
             message_digest,
             history,
         )
+        new = traced(scope.env, new)
         if delay is not None or at is not None or priority != PRIORITY:
             new = replace(new, at=parse_time(delay, at, scope.env.clock.now()), priority=check_priority(priority))
         first = await first_item(scope.store, new.request)
@@ -223,10 +231,11 @@ class TenantRuntime:
         If the run failed, the stream raises `RunFailed` after its last event, unless `check` is False. The run
         continues if you leave the stream; `events` reads on, `cancel` stops the run.
         """
-        registry = self._scope.env.registry
+        env = self._scope.env
+        registry = env.registry
         return run_events(
             self._scope,
-            lambda: new_run(registry, agent, input, thread, principal, settings, client_tools, state),
+            lambda: traced(env, new_run(registry, agent, input, thread, principal, settings, client_tools, state)),
             fresh=thread is None,
             check=check,
         )
@@ -307,6 +316,7 @@ class TenantRuntime:
                     f"thread {thread!r} has had no run, or none is left; say which agent: send(..., agent=...)"
                 )
         new = new_run(scope.env.registry, agent, input, thread, principal, request_id=request_id)
+        new = traced(scope.env, new, detached=True)
         new = replace(new, at=parse_time(None, at, scope.env.clock.now()), priority=check_priority(priority))
         receipt = await send(scope.dispatch, new, policy)
         if new.at is not None:

@@ -23,6 +23,7 @@ from .problems import handle_error
 from .protocols import PROTOCOLS, ErrorShapes, load_protocols
 from .rates import CallerLimits
 from .serving import Serving
+from .trace_context import tracing_middleware
 from .webhooks import Webhooks
 
 __all__ = ["app", "lifespan"]
@@ -86,6 +87,7 @@ def app(
     public = public.union(*[protocol.public_paths(serving) for protocol in served])
     shapes = {protocol.PREFIX: protocol.error_body for protocol in served if hasattr(protocol, "PREFIX")}
     middleware = [
+        *tracing_middleware(runtime),
         Middleware(ErrorShapes, shapes=shapes),
         Middleware(AccessMiddleware, serving=serving, public=public, checked=["/v1", *shapes]),
         Middleware(CallerLimits, limits=serving.limits, own_tenant=runtime.store.tenant_name),

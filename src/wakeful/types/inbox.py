@@ -17,6 +17,7 @@ from .runs import (
     TaskOutcome,
     TaskRecord,
     TaskRef,
+    TraceContext,
 )
 from .tickets import Decision
 
@@ -57,7 +58,8 @@ class Item(Data, omit_defaults=True, kw_only=True, tag_field="kind"):
     `run_id` is the run that the item starts or addresses, `agent_id` the agent of a run that it starts. An item
     wakes nobody before `at` (milliseconds); a lower `priority` is claimed sooner. The id may be a request's, whose
     digest is `digest`. The store sets `position`,
-    `status`, `taken_by` and `revision`; every edit of a pending item has the next revision.
+    `status`, `taken_by` and `revision`; every edit of a pending item has the next revision. `trace` is that of the
+    sender.
     """
 
     id: str
@@ -71,6 +73,7 @@ class Item(Data, omit_defaults=True, kw_only=True, tag_field="kind"):
     priority: int = PRIORITY
     at: int | None = None
     digest: str = ""
+    trace: TraceContext | None = None
 
     kind: ClassVar[str] = ""
 

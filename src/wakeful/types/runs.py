@@ -42,6 +42,7 @@ __all__ = [
     "TaskStatus",
     "TaskWake",
     "Termination",
+    "TraceContext",
     "Usage",
     "WaitReason",
     "Waiting",
@@ -326,6 +327,18 @@ class ErrorDetail(Data, omit_defaults=True):
     text: str
 
 
+class TraceContext(Data, omit_defaults=True):
+    """The W3C trace context that travels with a run, or with what asks for one.
+
+    Activations are children of the span `parent`, a `traceparent` whose flags carry the sampling decision; `state`
+    is its `tracestate`. The next activation links to the spans of `links`. Without a parent a trace begins.
+    """
+
+    parent: str = ""
+    state: str = ""
+    links: tuple[str, ...] = ()
+
+
 class RunOptions(Data, omit_defaults=True):
     """A caller's options for one run, stored with it so that a resumed run keeps them."""
 
@@ -362,6 +375,7 @@ class RunRecord(Data, omit_defaults=True, kw_only=True):
     - `stopped`: the runs of tasks that were stopped before they reported; `descendants` doesn't have their usage.
     - `owner`: the principal that owns the thread, if another one's message began the run; empty if nobody does.
     - `leaves_tasks`: the run was interrupted, and its background tasks pass to the next run.
+    - `trace`: the trace of the run, if it is traced.
     """
 
     # Fields that change with every step come first: Postgres logs the bytes between the first and the last change.
@@ -394,6 +408,7 @@ class RunRecord(Data, omit_defaults=True, kw_only=True):
     needs: Needs | None = None
     backend: BackendEnd | None = None
     apart: bool = False
+    trace: TraceContext | None = None
     identity: Identity
     principal: Principal | None = None
     owner: str | None = None

@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message as Proto
 from msgspec import Struct
 
+from ...traces import trace_headers
 from .credentials import Credentials
 from .faults import Errored, translate
 from .objects import ArtifactUpdate, Event, RemoteMessage, RemoteTask, StatusUpdate, with_whole_numbers
@@ -107,8 +108,10 @@ class Wire:
             raise translate(error) from None
 
     async def _context(self, timeout: float | None) -> ClientCallContext:
-        headers = None if self._sign is None else await self._sign.headers()
-        return ClientCallContext(timeout=timeout, service_parameters=headers)
+        headers = trace_headers()
+        if self._sign is not None:
+            headers |= await self._sign.headers()
+        return ClientCallContext(timeout=timeout, service_parameters=headers or None)
 
 
 def _request(message: RemoteMessage) -> pb.SendMessageRequest:

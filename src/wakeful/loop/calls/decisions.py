@@ -30,6 +30,7 @@ def apply_decision_item(act: Activation, item: DecisionItem) -> None:
     ticket = act.view.tickets.get(decision.ticket_id)
     if ticket is None:
         return
+    act.link(item)
     try:
         decision = permit(ticket, decision, item.author)
     except (NotAllowed, StaleDecision, InvalidDecision) as error:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ...clock import Clock, Timer
 from ...errors import InDoubt, ToolError
 from ...tools import Asked, Parked, Services, Tool, ToolContext, ToolThreads, reply_of
+from ...traces import CallSpan, Tracer
 from ...types.calls import Call
 from ...types.content import ToolReply
 
@@ -50,6 +51,7 @@ class StartedCall(Struct, eq=False):
     thread: asyncio.Future[Any] | None = None
     timer: Timer | None = None
     timed_out: bool = False
+    span: CallSpan | None = None
 
 
 class Executor:
@@ -65,6 +67,7 @@ class Executor:
         "_raised",
         "_running",
         "_threads",
+        "_tracer",
         "_waiter",
         "ended",
         "services",
@@ -77,7 +80,9 @@ class Executor:
         abandoned: set[asyncio.Task[Any]],
         grace: float,
         services: Services,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._clock = clock
         self._threads = threads
         self._abandoned = abandoned
@@ -143,6 +148,8 @@ class Executor:
 
     async def _run(self, started: StartedCall) -> None:
         call, tool, context = started.call, started.tool, started.context
+        if self._tracer is not None and self._is_running(started):
+            started.span = self._tracer.begin_call(started)
         try:
             if tool.is_async:
                 value = await tool.call(started.arguments, context)
@@ -216,6 +223,8 @@ class Executor:
         del self._running[started.call.id]
         if started.timer is not None:
             started.timer.cancel()
+        if started.span is not None:
+            started.span.end(end)
         self.ended.append(end)
         waiter = self._waiter
         if waiter is not None and not waiter.done():

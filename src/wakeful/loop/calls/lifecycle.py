@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -132,7 +133,7 @@ async def _start(act: Activation, ready: list[CheckedCall]) -> None:
     executor = act.executor
     if executor is None:
         env, services = act.env, CallServices(act, asyncio.get_running_loop())
-        executor = act.executor = Executor(env.clock, env.threads, env.abandoned, env.grace, services)
+        executor = act.executor = Executor(env.clock, env.threads, env.abandoned, env.grace, services, env.tracer)
     starting = _write_started(act, ready, executor)
     if not starting:
         act.view.deferred = NO_CALLS  # None of them runs here: deferred gates have nothing to wait for.
@@ -204,8 +205,12 @@ def _delegate(act: Activation, row: Call, tool: Tool, arguments: dict[str, Any])
 
     True if the child is durable: the call then waits for its task and holds nothing in this process.
     """
-    request = tool.child_request(arguments, act.now)
-    task = None if request is None else act.env.children.start_child(act, row.id, request)
+    request, tracer = tool.child_request(arguments, act.now), act.env.tracer
+    if request is None:
+        return False
+    is_parked = request.durable and not request.background  # Nothing runs here, but the child is below a span.
+    with tracer.mark_call(act, row) if tracer is not None and is_parked else nullcontext():
+        task = act.env.children.start_child(act, row.id, request)
     if task is None or task.background or not task.durable:
         return False
     act.change(Change(replace(row, state="suspended", task_id=task.id), ()))
@@ -215,8 +220,7 @@ def _delegate(act: Activation, row: Call, tool: Tool, arguments: dict[str, Any])
 async def await_calls(act: Activation, move: Await) -> None:
     """Commit, then wait until a call has ended, a timer is due or the inbox has changed."""
     await flush(act)
-    executor = act.executor
-    if executor is None:
+    if (executor := act.executor) is None:
         return
     timer = None
     if (until := next_deadline(act.view)) is not None:
@@ -232,8 +236,7 @@ async def await_calls(act: Activation, move: Await) -> None:
 
 async def interrupt(act: Activation, move: Interrupt) -> None:
     """Stop the running calls, and wait for the end of each."""
-    executor = act.executor
-    if executor is None:
+    if (executor := act.executor) is None:
         return
     executor.interrupt()
     while act.view.live:

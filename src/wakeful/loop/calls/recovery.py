@@ -74,6 +74,9 @@ async def _reconcile(act: Activation, call: Call, tool: Tool, ended: str, is_end
 
 def _report_unknown(act: Activation, call: Call, tool: Tool | None, ended: str, is_ending: bool) -> None:
     """Tell the model that the outcome of a call is unknown, or ask a person."""
+    if act.env.tracer is not None and ended == "lost":
+        with act.env.tracer.mark_call(act, call, "unknown_outcome"):
+            pass
     if call.unknown == "tell" or is_ending:
         finish_call(act, call, interrupted_reply(call, _WHY[ended]), "unknown")
         return

@@ -49,11 +49,13 @@ async def stream(act: Activation, inference: Inference) -> bool:
     if digests is None:
         digests = act.digests = RequestDigests()
     inference.digest, inference.offered = digests.digest(request), digests.names
-    is_failed = False
+    is_failed, error = False, None
+    span = None if env.tracer is None else env.tracer.begin_chat(act, model, request)
     try:
         if inference.is_retry:
             answer.resume(act.head)
-        await _read(inference, model.stream(request), watch, checkpoints)
+        chunks = model.stream(request)
+        await _read(inference, chunks if span is None else span.observe(chunks), watch, checkpoints)
     except BaseException as raised:
         error = watch.end(raised) or raised
         is_failed = isinstance(error, Exception)
@@ -67,6 +69,8 @@ async def stream(act: Activation, inference: Inference) -> bool:
     finally:
         if answer.usage is not NO_USAGE:
             answer.usage = models.with_cost(model, answer.usage)
+        if span is not None:
+            span.end(answer.usage, answer.stop, error)
         ended = act.clock.now()
         act.draft.usage.append(UsageEntry(act.agent.id, model.name, ended, ended - now, answer.usage, is_failed))
     if grant is not None:

@@ -100,12 +100,14 @@ async def _write(act: Activation, writer: Model, request: ModelRequest) -> tuple
     pieces: list[str] = []
     usage = NO_USAGE
     answer = stream_guarded(models.guard(writer), writer, request, retry.max_retry_after)
+    tracer, failure = act.env.tracer, None
+    span = None if tracer is None else tracer.begin_chat(act, writer, request, "summary")
     watch = Watch(act.env.watches, asyncio.current_task())
     began, is_failed = act.clock.now(), False
     watch.begin(writer, request.settings, retry, began)
     try:
         async with aclosing(answer) as chunks:
-            async for chunk in chunks:
+            async for chunk in chunks if span is None else span.observe(chunks):
                 watch.has_chunk = True
                 if type(chunk) is TextChunk:
                     pieces.append(chunk.text)
@@ -114,12 +116,15 @@ async def _write(act: Activation, writer: Model, request: ModelRequest) -> tuple
         watch.end()
     except BaseException as raised:
         late = watch.end(raised)
-        is_failed = isinstance(late or raised, Exception)
+        failure = late or raised
+        is_failed = isinstance(failure, Exception)
         if late is not None:
             raise late from raised
         raise
     finally:
         watch.close()
+        if span is not None:
+            span.end(usage, "unknown" if failure is not None else "end_turn", failure)
         ended = act.clock.now()
         act.draft.usage.append(UsageEntry(act.agent.id, writer.name, ended, ended - began, usage, is_failed))
     return "".join(pieces), usage

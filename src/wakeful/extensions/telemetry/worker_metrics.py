@@ -1,4 +1,4 @@
-"""A worker's metrics for OpenTelemetry; needs the extra `telemetry`."""
+"""The metrics of a worker for OpenTelemetry: our own names, beside those of the conventions."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from ..dispatch import INSTRUMENTS, Metrics
+from ...dispatch import INSTRUMENTS, Metrics
 
 __all__ = ["report"]
 
 
-def report(metrics: Metrics) -> bool:
-    """Report to OpenTelemetry's meter from now on; False if it isn't installed."""
+def report(metrics: Metrics, provider: Any = None) -> bool:
+    """Report to the meter of a provider, by default the global one; False if OpenTelemetry isn't installed.
+
+    Metrics that have a listener are reported already.
+    """
+    if metrics.listener is not None:
+        return True
     try:
         api: Any = import_module("opentelemetry.metrics")
     except ImportError:
         return False
-    meter: Any = api.get_meter("wakeful")
+    meter: Any = (provider or api).get_meter("wakeful")
     recorders: dict[str, Any] = {}
     for name, instrument in INSTRUMENTS.items():
         about = {"unit": "s" if "_seconds" in name else "1", "description": instrument.help}

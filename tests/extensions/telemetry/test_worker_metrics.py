@@ -9,8 +9,8 @@ from typing import Any
 import opentelemetry.metrics
 import pytest
 
-from wakeful.cli.telemetry import report
 from wakeful.dispatch import Metrics
+from wakeful.extensions.telemetry.worker_metrics import report
 from wakeful.stores import Backlog, QueueSeen, Renewals, Tally
 
 
