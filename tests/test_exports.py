@@ -44,6 +44,7 @@ PUBLIC = {
     "wakeful.extensions.tool_search": "FoundTools ToolIndex ToolSearch",
     "wakeful.extensions.mcp": "MCP McpPrompt McpResource PromptArgument PromptMessage",
     "wakeful.extensions.telemetry": "Telemetry trace_headers",
+    "wakeful.extensions.memory": "Memory MemoryNote",
     "wakeful.identity": """
         AUTHENTICATED Allow ApiKeys Authenticator Authorize Caller Deny Filter Incoming JWT LOCAL PUBLIC ROLES
         Resource SCOPES Tokens Verdict admits authenticate check_scopes create_key owners_only revoke_key
@@ -85,6 +86,7 @@ PUBLIC = {
         ErrorDetail
         Escalation Failed Grant GrantOffer GrantScope
         Identity Image InputPolicy Limits Logprob Logprobs LoopDetection MailPolicy Message
+        MemoryNote MemoryScope
         ModelSettings NaturalEnd NotTaken OnDeadline OutboundMessage Outcome OutputSpec Principal Producer Receipt
         Recipient Refusal Remember Request ResumeMode Right Ruling
         RunRecord RunStatus ServerTool StopOnTool StopPolicy Stopped

@@ -61,6 +61,15 @@ def test_plugin_refuses_third_call() -> None:
     assert run("plugin") == "Two rolls were all I had.\n"
 
 
+def test_memory_is_shared_by_agents_and_erased() -> None:
+    assert run("memory").splitlines() == [
+        "I'll remember that.",
+        "Then no peanut sauce.",
+        "diet: Vegan, and allergic to peanuts.",
+        "erased: 1",
+    ]
+
+
 def test_tracing_ends_a_span_at_each_wait() -> None:
     assert run("tracing").splitlines() == [
         "chat scripted - 0",

@@ -23,6 +23,7 @@ from .exit_codes import ExitCode, exit_code, reported
 from .grants import grants_app
 from .keys import audit, keys_app
 from .mail import mail_app
+from .memories import memories_app
 from .models import models_app
 from .policy import policy_app
 from .prompts import ask_terminal
@@ -59,6 +60,7 @@ for noun in (
     tasks_app,
     mail_app,
     schedules_app,
+    memories_app,
     workers_app,
     agents_app,
     models_app,

@@ -32,6 +32,7 @@ from ..types.tickets import Decision
 from .events import resumed
 from .grants import Grants
 from .http import Http, path_of
+from .memories import Memories
 from .nouns import Agents, Mail, Runs, Tasks, Threads, checked, ms, pages
 from .operators import Keys, Schedules, Workers
 from .tickets import Tickets, answer_body, decision_body
@@ -62,6 +63,7 @@ class Client:
         self.tasks = Tasks(self._http)
         self.mail = Mail(self._http)
         self.schedules = Schedules(self._http)
+        self.memories = Memories(self._http)
         self.workers = Workers(self._http)
         self.keys = Keys(self._http)
 

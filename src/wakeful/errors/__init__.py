@@ -8,6 +8,7 @@
     ├── UsageError                the call is invalid; nothing was changed
     │   ├── UnknownAgent          no agent has this id
     │   ├── UnknownGrant          the tenant has no grant with this id
+    │   ├── UnknownMemory         the tenant has no memory with this id
     │   ├── UnknownModel          no model or vendor has this name
     │   ├── UnknownRun            no run has this id
     │   ├── UnknownSchedule       there is no schedule of this name, or it has ended
@@ -174,6 +175,7 @@ from .usage import (
     UnknownGrant,
     UnknownInput,
     UnknownKey,
+    UnknownMemory,
     UnknownMessage,
     UnknownModel,
     UnknownRun,
@@ -256,6 +258,7 @@ __all__ = [
     "UnknownGrant",
     "UnknownInput",
     "UnknownKey",
+    "UnknownMemory",
     "UnknownMessage",
     "UnknownModel",
     "UnknownRun",

@@ -32,6 +32,7 @@ __all__ = [
     "UnknownGrant",
     "UnknownInput",
     "UnknownKey",
+    "UnknownMemory",
     "UnknownMessage",
     "UnknownModel",
     "UnknownRun",
@@ -172,6 +173,10 @@ class UnknownKey(UsageError):
 
 class UnknownGrant(UsageError):
     """The tenant has no grant with this id."""
+
+
+class UnknownMemory(UsageError):
+    """The tenant has no memory with this id."""
 
 
 class UnknownMessage(UsageError):

@@ -37,6 +37,8 @@ SCOPES: Mapping[str, str] = {
     "tasks:write": "start and cancel background tasks",
     "mail:read": "read pending input",
     "mail:write": "edit, move and retract pending input",
+    "memories:read": "read long-term memories",
+    "memories:write": "write, edit and erase long-term memories",
     "schedules:read": "list schedules",
     "schedules:write": "put, run and delete schedules",
     "usage:read": "read tokens, cost, latency and errors",
@@ -63,6 +65,8 @@ _USER = (
     "tasks:write",
     "mail:read",
     "mail:write",
+    "memories:read",
+    "memories:write",
 )
 _OPERATOR = (
     *_USER,

@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..errors import UsageError
 from ..state import AnyKey, Command, Snapshot
-from ..tools import Terms, Tool, require_deps, terms_of
+from ..tools import Memories, Terms, Tool, require_deps, terms_of
 from ..types.base import Data
 from ..types.calls import Call, CallOutcome, Ruling
 from ..types.content import ToolReply, require_text
@@ -160,11 +160,13 @@ class BeforeInference(HookContext[Deps]):
     """The context of `before_inference`: `plan` edits the request, `tools` are the names of the offered tools.
 
     `messages` are those of the request: the conversation, with summaries in place of the messages they cover, or
-    what `plan.purpose` says. `specs` are the tools as the model sees them.
+    what `plan.purpose` says. `specs` are the tools as the model sees them; `memories` are those of the tenant, for
+    extensions.
     """
 
-    __slots__ = ("messages", "plan", "specs", "tools")
+    __slots__ = ("memories", "messages", "plan", "specs", "tools")
 
+    memories: Memories
     messages: Sequence[Message]
     plan: PlanEdits
     specs: Sequence[ToolSpec]

@@ -57,6 +57,7 @@ from .grants import Grants
 from .handles import RunHandle
 from .lifetime import DRAIN_GRACE, close
 from .mail import Mail
+from .memories import Memories
 from .requests import Input, new_run, traced
 from .runs import Runs, find_run
 from .schedules import Schedules
@@ -85,6 +86,7 @@ class TenantRuntime:
         self.mail = Mail(scope)
         self.schedules = Schedules(scope)
         self.grants = Grants(scope)
+        self.memories = Memories(scope)
         self.agents = Agents(scope.env.registry)
 
     @property

@@ -17,6 +17,7 @@ from .filters import due_of as due_of
 from .jobs import Promise as Promise
 from .jobs import next_turn as next_turn
 from .jobs import settled as settled
+from .memories import search_words as search_words
 from .memory import MemoryStore as MemoryStore
 from .overview import COUNTED as COUNTED
 from .overview import Backlog as Backlog

@@ -9,7 +9,7 @@ from ..types.calls import Call
 from ..types.events import Event
 from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
-from ..types.records import ApiKey, Record
+from ..types.records import ApiKey, MemoryNote, Record
 from ..types.runs import RunRecord, TaskRecord, TaskStatus
 from ..types.tickets import Decision, Ticket
 from .filters import RunFilters, TicketFilters, TicketOrder
@@ -93,6 +93,10 @@ class Store(Protocol):
 
     async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:
         """The tenant of an API key and the key, of any tenant; None if there is none."""
+        ...
+
+    async def find_memories(self, prefix: str, words: Sequence[str], *, limit: int = 20) -> list[MemoryNote]:
+        """The notes of an id's prefix with words that begin so, the best match first."""
         ...
 
     async def load(self, thread_id: str) -> ThreadView | None:

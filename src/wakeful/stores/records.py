@@ -16,7 +16,7 @@ from ..types.calls import Call
 from ..types.events import Event
 from ..types.inbox import InboxItem, Request
 from ..types.messages import Message
-from ..types.records import ApiKey, Record
+from ..types.records import ApiKey, MemoryNote, Record
 from ..types.runs import PRIORITY, Identity, RunRecord, TaskRecord
 from ..types.tickets import Decision, Ticket
 from .relays import Relay
@@ -100,7 +100,7 @@ class Records(Data):
     """
 
     put: Sequence[Record] = ()
-    removed: Sequence[ApiKey] = ()
+    removed: Sequence[ApiKey | MemoryNote] = ()
 
 
 class Commit(Struct):

@@ -29,6 +29,7 @@ from .schema import schema_faults as schema_faults
 from .schema import value_fault as value_fault
 from .services import ChildRequest as ChildRequest
 from .services import ChildResult as ChildResult
+from .services import Memories as Memories
 from .services import Services as Services
 from .services import SpawnRequest as SpawnRequest
 from .signals import Asked as Asked

@@ -31,7 +31,7 @@ from .checks import (
 from .deps import require_deps
 from .mail import Addressee, Mail, check_text, recipient_of
 from .schema import Shape
-from .services import ChildRequest, ChildResult, Services, Spawnable, SpawnRequest
+from .services import ChildRequest, ChildResult, Memories, Services, Spawnable, SpawnRequest
 from .signals import Asked
 from .terms import terms_of
 
@@ -82,6 +82,11 @@ class ToolContext(CallContext, Generic[Deps], eq=False, kw_only=True):
     def now(self) -> int:
         """The time in milliseconds, by the runtime's clock."""
         return self._services.now()
+
+    @property
+    def memories(self) -> Memories:
+        """The long-term memories of the run's tenant, for tools of extensions."""
+        return self._services.memories
 
     def check_cancelled(self) -> None:
         """Raise `ToolCancelled` if the call was cancelled."""

@@ -9,11 +9,12 @@ from ..state import AnyKey, Command, Snapshot
 from ..types.base import Data
 from ..types.events import LiveEvent
 from ..types.messages import Message
+from ..types.records import MemoryNote
 from ..types.runs import TaskRecord, TaskRef, TaskWake
 from .call import CallContext
 from .mail import Mail
 
-__all__ = ["ChildRequest", "ChildResult", "Services", "SpawnRequest", "Spawnable"]
+__all__ = ["ChildRequest", "ChildResult", "Memories", "Services", "SpawnRequest", "Spawnable"]
 
 ChildStatus = Literal["running", "completed", "failed", "cancelled"]
 
@@ -66,6 +67,26 @@ class ChildResult(Data):
     error_kind: str = "failed"
 
 
+class Memories(Protocol):
+    """The long-term memories that a run reads and writes. Ids begin with `memory_prefix` of their owner."""
+
+    async def get(self, note_id: str) -> MemoryNote | None:
+        """A note; None if there is none."""
+        ...
+
+    async def list(self, prefix: str, limit: int) -> Sequence[MemoryNote]:
+        """The newest notes of an owner."""
+        ...
+
+    async def find(self, prefix: str, query: str, limit: int) -> Sequence[MemoryNote]:
+        """The notes of an owner with words of the query, the best match first."""
+        ...
+
+    async def write(self, put: MemoryNote | None = None, removed: MemoryNote | None = None) -> None:
+        """Put or remove a note under the run's fence; raises `Conflict` by its revision."""
+        ...
+
+
 class Services(Protocol):
     """The functions of the layers above that a tool's context needs."""
 
@@ -116,6 +137,11 @@ class Services(Protocol):
     @property
     def mail(self) -> Mail:
         """The mail of the run's thread."""
+        ...
+
+    @property
+    def memories(self) -> Memories:
+        """The memories of the run's tenant."""
         ...
 
     async def spawn(self, context: CallContext, request: SpawnRequest) -> TaskRecord:

@@ -48,6 +48,8 @@ from .messages import user_message as user_message
 from .records import ApiKey as ApiKey
 from .records import AuditEntry as AuditEntry
 from .records import Grant as Grant
+from .records import MemoryNote as MemoryNote
+from .records import MemoryScope as MemoryScope
 from .requests import ModelSettings as ModelSettings
 from .requests import OutputSpec as OutputSpec
 from .requests import ToolSpec as ToolSpec
@@ -129,6 +131,8 @@ __all__ = [
     "Logprobs",
     "LoopDetection",
     "MailPolicy",
+    "MemoryNote",
+    "MemoryScope",
     "Message",
     "ModelSettings",
     "NaturalEnd",

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Literal
+from unicodedata import combining, normalize
 
 from ..errors.arguments import Checked
 from .base import Data
 from .ids import digest_of
 from .tickets import GrantScope
 
-__all__ = ["ApiKey", "AuditEntry", "Grant", "KeyKind", "Pinned", "Record", "Secret", "grant_prefix"]
+__all__ = [
+    "MAX_KEY",
+    "MAX_TEXT",
+    "ApiKey",
+    "AuditEntry",
+    "Grant",
+    "KeyKind",
+    "MemoryNote",
+    "MemoryScope",
+    "Pinned",
+    "Record",
+    "Secret",
+    "grant_prefix",
+    "memory_id",
+    "memory_prefix",
+    "words_of",
+]
 
 KeyKind = Literal["user", "service", "worker"]
+MemoryScope = Literal["user", "agent", "thread"]
+
+# The most characters of a memory's key and text.
+MAX_KEY = 128
+MAX_TEXT = 4000
 
 
 class ApiKey(Data, metaclass=Checked, omit_defaults=True, kw_only=True, tag="key"):
@@ -125,5 +148,54 @@ class Secret(Data, omit_defaults=True, kw_only=True, tag="secret"):
         return f"Secret(id={self.id!r}, data=***)"
 
 
-Record = ApiKey | AuditEntry | Grant | Pinned | Secret
+class MemoryNote(Data, metaclass=Checked, omit_defaults=True, kw_only=True, tag="memory"):
+    """A note of the long-term memory of a user, an agent or a thread: a text under a key.
+
+    `scope_id` is the id of the user's principal, the agent or the thread. `tainted` says that strangers may have
+    written what the text is made of. `agent_id` and `run_id` are those of the last writer, `writes` the calls that
+    wrote the note last, so that a repeated call changes nothing; `edited_by` is the principal that edited it. A
+    put has the next `revision`, from 1 on.
+    """
+
+    id: str
+    scope: MemoryScope
+    scope_id: str
+    key: str
+    text: str
+    tainted: bool = False
+    agent_id: str = ""
+    run_id: str = ""
+    edited_by: str | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    writes: tuple[str, ...] = ()
+    revision: int = 1
+
+    digest: ClassVar[str] = ""
+
+    @property
+    def owner(self) -> str:
+        """The beginning of the ids of the notes of the same user, agent or thread."""
+        return memory_prefix(self.scope, self.scope_id)
+
+
+def memory_prefix(scope: MemoryScope, scope_id: str) -> str:
+    """The beginning of the ids of the notes about one user, agent or thread."""
+    return f"{digest_of(f'{scope}:{scope_id}'.encode())}."
+
+
+def memory_id(scope: MemoryScope, scope_id: str, key: str) -> str:
+    """The id of the note under a key."""
+    return memory_prefix(scope, scope_id) + digest_of(key.encode())
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in the form in which memories are searched: without case and accents."""
+    plain = "".join([each for each in normalize("NFKD", text.casefold()) if not combining(each)])
+    return _WORDS.findall(plain)
+
+
+_WORDS = re.compile(r"[^\W_]+")
+
+Record = ApiKey | AuditEntry | Grant | MemoryNote | Pinned | Secret
 """A record that belongs to no thread."""

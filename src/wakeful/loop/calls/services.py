@@ -15,6 +15,7 @@ from ...types.events import LiveEvent
 from ...types.runs import TaskRecord, TaskRef
 from ..activation import Activation
 from ..inference.window import find_reply, page_size
+from ..memories import RunMemories
 from ..reports import read_tasks
 from ..tasks import cancel_task
 
@@ -92,6 +93,11 @@ class CallServices:
     def mail(self) -> Mail:
         """The mail of the run's thread."""
         return self._act.env.mailer.mail_of(self._act)
+
+    @property
+    def memories(self) -> RunMemories:
+        """The memories of the run's tenant."""
+        return RunMemories(self._act)
 
     async def spawn(self, context: CallContext, request: SpawnRequest) -> TaskRecord:
         """Start a background task."""

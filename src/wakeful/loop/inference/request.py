@@ -22,6 +22,7 @@ from ...plugins import (
 from ...types.messages import Message, user_message
 from ...types.requests import ModelSettings, ToolSpec
 from ..activation import Activation
+from ..memories import RunMemories
 from ..phases import run_phase
 from .answer import Answer
 from .instructions import evaluate_instructions
@@ -107,12 +108,13 @@ async def shape_plan(act: Activation, plan: InferencePlan, tools: tuple[str, ...
     """Let the `before_inference` hooks shape a plan. A summary is made beside the step, so it runs no actions."""
     hooks = act.agent.hooks["before_inference"]
     source, shown = plan.messages, tuple(plan.messages)
+    memories = RunMemories(act)
 
     def prepare(ctx: BeforeInference) -> None:
         nonlocal source, shown
         if plan.messages is not source:  # A hook replaced them.
             source, shown = plan.messages, tuple(plan.messages)
-        ctx.plan, ctx.tools, ctx.messages = plan.edits(), tools, shown
+        ctx.plan, ctx.tools, ctx.messages, ctx.memories = plan.edits(), tools, shown, memories
         ctx.specs = act.agent.specs if tools else ()
 
     def done(ctx: BeforeInference) -> None:

@@ -16,6 +16,7 @@ from ...errors import (
     RuntimeClosed,
     UnknownAgent,
     UnknownGrant,
+    UnknownMemory,
     UnknownRun,
     UnknownSchedule,
     UnknownTask,
@@ -44,6 +45,7 @@ _UNKNOWN: dict[str, type[WakefulError]] = {
     "grant": UnknownGrant,
     "task": UnknownTask,
     "schedule": UnknownSchedule,
+    "memory": UnknownMemory,
 }
 
 MAX_KEY = 255

@@ -13,11 +13,12 @@ from ...types.calls import Call
 from ...types.events import Event
 from ...types.inbox import InboxItem
 from ...types.messages import Message
-from ...types.records import ApiKey, Record
+from ...types.records import ApiKey, MemoryNote, Record
 from ...types.runs import RunRecord, TaskRecord, TaskStatus
 from ...types.tickets import Decision, Ticket
 from ..conditions import checked_tenant, record_kind, record_time
 from ..filters import RunFilters, TicketFilters, TicketOrder, due_of, matches_run, matches_ticket
+from ..memories import MAX_SCANNED, rank_notes
 from ..overview import Mark, Tally
 from ..records import Chunk, ThreadRecord, ThreadView
 from ..relays import Relay, RelayStatus, wanted
@@ -308,6 +309,10 @@ class MemoryReads:
             last = await self.record(kind, before)
             found = [] if last is None else [record for record in found if _age(record) < _age(last)]
         return sorted(found, key=_age, reverse=True)[:limit]
+
+    async def find_memories(self, prefix: str, words: Sequence[str], *, limit: int = 20) -> list[MemoryNote]:
+        """The notes of an id's prefix with words that begin so, the best match first."""
+        return rank_notes(await self.records(MemoryNote, prefix=prefix, limit=MAX_SCANNED), words, limit)
 
     async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:
         """The tenant of an API key and the key, of any tenant; None if there is none."""

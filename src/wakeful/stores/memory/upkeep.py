@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread
 from ...types.ids import now_ms
 from ...types.inbox import InboxItem, Request, RequestItem
-from ...types.records import AuditEntry
+from ...types.records import AuditEntry, MemoryNote, memory_prefix
 from ..conditions import FOR_RUNS, no_place, refuse_fork
 from ..heads import Head
 from ..records import ChildPolicy, Pruned, Retention
@@ -106,6 +106,9 @@ def _remove(database: Database, tenant: Tenant, thread: Thread) -> None:
     tenant.relays = {k: relay for k, relay in tenant.relays.items() if relay.thread_id != thread.id}
     database.active.pop(thread, None)
     del tenant.threads[thread.id]
+    prefix = memory_prefix("thread", thread.id)
+    for key in [k for k, one in tenant.records.items() if isinstance(one, MemoryNote) and one.owner == prefix]:
+        del tenant.records[key]
 
 
 # -- retention -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ...errors import ConfigurationError
 from ..codec.packer import UNREADABLE, Codec, Packer
 from ..heads import Head, ItemRow, RunRow
 from ..jobs import settled
+from ..memories import is_whole
 from ..records import LEASE_MS, Claimed, Claims, Commit, Committed, Records, ThreadView
 from ..sql.base import Row, Script, checked_seconds
 from ..sql.checkup import checkup
@@ -119,6 +120,14 @@ class PostgresStore(SqlStore):
 
     async def _view(self, thread_id: str) -> list[Row]:
         return await self._database.views.rows(self._tenant, thread_id)
+
+    def _memory_query(self, owner: str, words: Sequence[str]) -> tuple[str, Sequence[Any]]:
+        wanted = " | ".join([f"'{word}'" + ":*" * (not is_whole(word)) for word in words])
+        sql = """SELECT r.id, r.payload FROM memory_index x
+                 JOIN records r ON r.tenant = ? AND r.kind = ? AND r.id = x.id
+                 WHERE x.owner = ? AND x.vector @@ to_tsquery('simple', ?)
+                 ORDER BY ts_rank(x.vector, to_tsquery('simple', ?), 1) DESC, r.id"""
+        return sql, (owner, wanted, wanted)
 
     async def put(self, records: Records) -> None:
         """Write records that belong to no thread, or nothing of it. Raises `Conflict` by their revisions."""

@@ -110,6 +110,10 @@ record update records tenant,kind,id
     tenant:t kind:t id:t at:i revision:i payload:b
 record_drop delete records tenant,kind,id
     tenant:t kind:t id:t
+memory_drop delete memory_index rowid
+    rowid:i
+memory upsert memory_index rowid
+    rowid:i | owner:t id:t words:t
 blob ignore blobs thread,digest
     thread:i digest:t payload:b
 dispatch_drop delete dispatches thread
@@ -179,6 +183,8 @@ def _sqlite_sql(operation: Operation) -> str:
         return f"UPDATE {table} AS t SET {_assignments(operation, value)} WHERE {_conditions(operation, value)}"
     names = ", ".join([column.name for column in operation.columns])
     values = ", ".join([value(n) for n in range(1, len(operation.columns) + 1)])
+    if table == "memory_index":  # A virtual table, which has no ON CONFLICT.
+        return f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({values})"
     return f"INSERT INTO {table} ({names}) VALUES ({values}){_conflict_clause(operation)}"
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ...types.records import ApiKey, Record
+from ...types.records import ApiKey, MemoryNote, Record
 from ..codec.reader import Reader
 from ..conditions import record_kind
+from ..memories import MAX_SCANNED, owner_of, rank_notes
 from .base import Row, SqlBase
 
 __all__ = ["SqlRecords"]
@@ -46,6 +47,23 @@ class SqlRecords(SqlBase):
             return self._read(kind, row)
 
         return await self._listed(f"{sql} ORDER BY at DESC, id DESC", args, limit, read)
+
+    async def find_memories(self, prefix: str, words: Sequence[str], *, limit: int = 20) -> list[MemoryNote]:
+        """The notes of an id's prefix with words that begin so, the best match first."""
+        if not words:
+            return []
+        if self._packer.has_codec:  # The index would hold the texts in the clear.
+            return rank_notes(await self.records(MemoryNote, prefix=prefix, limit=MAX_SCANNED), words, limit)
+
+        async def read(row: Row) -> MemoryNote:
+            return self._read(MemoryNote, row)
+
+        sql, args = self._memory_query(owner_of(self._tenant, prefix), words)
+        return await self._listed(sql, (self._tenant, record_kind(MemoryNote), *args), limit, read)
+
+    def _memory_query(self, owner: str, words: Sequence[str]) -> tuple[str, Sequence[Any]]:
+        """The query of the index in the words of a database, after tenant and kind."""
+        raise NotImplementedError
 
     async def find_record(self, kind: type[ApiKey], record_id: str) -> tuple[str, ApiKey] | None:
         """The tenant of an API key and the key, of any tenant; None if there is none."""

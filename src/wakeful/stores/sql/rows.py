@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from ...types.addressees import barred_from
 from ...types.codec import encode
-from ...types.records import Record
+from ...types.records import MemoryNote, Record
 from ...types.runs import PRIORITY
 from ..codec.entries import call_body, entries_of, run_body
 from ..codec.packer import Packer
 from ..conditions import principal_of, record_key, record_time, root_of
 from ..filters import due_of, outcome_of
 from ..heads import Facts, Head, RecordKey
+from ..memories import index_text, owner_of, row_number
 from ..records import Chunk, Commit, Records
 from ..writes import GroupWrites, Writes
 from .filters import names_text
@@ -283,6 +284,12 @@ def _merge_records(records: Records, changes: dict[RecordKey, _RecordChange]) ->
 
 def _put_record(tenant: str, packer: Packer, change: _RecordChange, rows: Rows) -> None:
     record, key = change.record, (tenant, *record_key(change.record))
+    if isinstance(record, MemoryNote) and not packer.has_codec:
+        number = row_number(tenant, record.id)
+        if change.is_removed:
+            rows["memory_drop"].append((number,))
+        else:
+            rows["memory"].append((number, owner_of(tenant, record.owner), record.id, index_text(record)))
     if not change.is_removed:
         row = (*key, record_time(record), record.revision, packer.pack_whole(encode(record)))
         if change.is_new:

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 from ...errors import HasChildren, ThreadBusy, ThreadExists, UnknownThread, WakefulError
 from ...types.ids import now_ms
 from ...types.inbox import Request
-from ...types.records import AuditEntry
+from ...types.records import AuditEntry, MemoryNote, memory_prefix
 from ..codec.packer import Packer
 from ..conditions import FOR_RUNS, no_place, record_kind, refuse_fork
+from ..memories import row_number
 from ..records import ChildPolicy, Pruned, Retention
 from .base import Script
 from .notices import tell_owners
@@ -131,6 +132,7 @@ def _delete(tenant: str, thread_id: str, children: ChildPolicy) -> Script[int]:
         yield "UPDATE threads SET parent = NULL WHERE tenant = ? AND parent = ?", (tenant, thread_id)
     yield from _free_forks(thread)
     yield from _remove(thread)
+    yield from _forget(tenant, thread_id)
     return removed
 
 
@@ -170,6 +172,14 @@ def _remove(thread: int) -> Script[None]:
     for table in (*_OF_THREAD, "dispatches", "runs"):
         yield f"DELETE FROM {table} WHERE thread = ?", (thread,)
     yield "DELETE FROM threads WHERE no = ?", (thread,)
+
+
+def _forget(tenant: str, thread_id: str) -> Script[None]:
+    """Delete the memories of a thread."""
+    kind, prefix = record_kind(MemoryNote), memory_prefix("thread", thread_id)
+    sql = "DELETE FROM records WHERE tenant = ? AND kind = ? AND id >= ? AND id < ? RETURNING id"
+    for (note_id,) in (yield sql, (tenant, kind, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))):
+        yield "DELETE FROM memory_index WHERE rowid = ?", (row_number(tenant, note_id),)
 
 
 def prune(tenant: str, retention: Retention) -> Script[Pruned]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_args
 from ...errors import ConfigurationError, InvalidStore, StoreError, StoreUnavailable
 from ...types.codec import clean_value
 from ..codec.packer import Codec, Packer
+from ..memories import is_whole
 from ..overview import WorkerSeen, lost
 from ..records import LEASE_MS, ChildPolicy, Claims, Commit, Committed, Due, Records, ThreadView
 from ..relays import Relay
@@ -79,6 +80,13 @@ class SqliteStore(SqlStore):
             return await self._database.writer.commit(self._tenant, self._packer, commit)
         except UnicodeEncodeError:  # Lone surrogates are replaced.
             return await self._database.writer.commit(self._tenant, self._packer, clean_value(commit))
+
+    def _memory_query(self, owner: str, words: Sequence[str]) -> tuple[str, Sequence[Any]]:
+        wanted = " OR ".join([f'"{word}"' + "*" * (not is_whole(word)) for word in words])
+        sql = """SELECT r.id, r.payload FROM memory_index
+                 JOIN records r ON r.tenant = ? AND r.kind = ? AND r.id = memory_index.id
+                 WHERE memory_index MATCH ? ORDER BY bm25(memory_index, 0, 0, 1), r.id"""
+        return sql, (f'owner : "{owner}" AND words : ({wanted})',)
 
     async def put(self, records: Records) -> None:
         """Write records that belong to no thread, or nothing of it. Raises `Conflict` by their revisions."""
