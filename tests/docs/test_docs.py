@@ -162,8 +162,9 @@ def test_files_in_architecture_exist() -> None:
     assert [name for name in sorted(named) if not (ROOT / "src" / "wakeful" / name).exists()] == []
 
 
-def test_llms_txt_lists_every_page() -> None:
-    listed = re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / "llms.txt").read_text())
+@pytest.mark.parametrize("index", ["README.md", "llms.txt"])
+def test_index_lists_every_page(index: str) -> None:
+    listed = re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / index).read_text())
     assert sorted(set(listed)) == sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))
 
 
