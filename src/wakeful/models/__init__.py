@@ -32,6 +32,7 @@ from .shared.attempt import Attempt as Attempt
 from .shared.facts import LongPrices as LongPrices
 from .shared.facts import ModelFacts as ModelFacts
 from .shared.facts import shipped_facts as shipped_facts
+from .shared.guard import Permit as Permit
 from .shared.guard import stream_guarded as stream_guarded
 from .shared.modalities import media_in as media_in
 from .shared.modalities import with_modalities as with_modalities

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...models import Model, ModelAccess, ModelRequest, stream_type_error, with_modalities
+from ...models import Model, ModelAccess, ModelRequest, Permit, stream_type_error, with_modalities
 from ...stores import UsageEntry
 from ..activation import Activation
 from ..stop_policies import Tree, budget_spent
@@ -59,10 +59,7 @@ async def stream(act: Activation, inference: Inference) -> bool:
     except BaseException as raised:
         error = watch.end(raised) or raised
         is_failed = isinstance(error, Exception)
-        if grant is not None:
-            grant.failed(error)
-        if checkpoints is not None and isinstance(error, Exception):
-            await checkpoints.write()  # A takeover continues from what is kept here.
+        await _record_failure(error, grant, checkpoints)
         if error is raised:
             raise
         raise error from raised
@@ -76,6 +73,13 @@ async def stream(act: Activation, inference: Inference) -> bool:
     if grant is not None:
         grant.succeeded(answer.usage)
     return True
+
+
+async def _record_failure(error: BaseException, grant: Permit | None, checkpoints: Checkpoints | None) -> None:
+    if grant is not None:
+        grant.failed(error)
+    if checkpoints is not None and isinstance(error, Exception):
+        await checkpoints.write()  # A takeover continues from what is kept here.
 
 
 async def _prepare(act: Activation, inference: Inference) -> tuple[Model, ModelAccess, ModelRequest] | None:
