@@ -3,21 +3,73 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import signature
 from math import isnan
 from typing import Any, cast
 
-from ..models import RetryPolicy
-from ..plugins import Guardrail
+from ..context import window_problems
+from ..errors import ConfigurationError, UnknownModel, WakefulError
+from ..models import ModelRegistry, RetryPolicy
+from ..plugins import Guardrail, Plugin
 from ..tools import Tool, declared_deps, valid_name
 from ..types.limits import ContentMatch, LoopDetection, StopOnTool, StopPolicy
+from ..types.tickets import ASKERS
 from .agent import Agent
 from .resolved import ResolvedAgent
 
-__all__ = ["deps_needs", "policy_problems", "tool_hint"]
+__all__ = [
+    "compaction_problems",
+    "deps_needs",
+    "model_problems",
+    "policy_problems",
+    "section_problems",
+    "tool_hint",
+]
 
 _MAY_BE_ZERO = ("repairs", "continuations", "handoffs")
+
+
+def model_problems(agent: Agent, models: ModelRegistry) -> Sequence[str]:
+    """List what is wrong with the model of an agent that the local loop executes."""
+    if agent.model == "":
+        return [
+            "it has neither a model nor a backend; give it one of them"
+            if agent.backend is None
+            else "its backend is the local loop, which needs a model; give it one"
+        ]
+    try:
+        models.check(agent.model)
+    except UnknownModel as error:
+        return [str(error)]
+    except ConfigurationError as error:
+        return error.problems
+    return []
+
+
+def compaction_problems(agent: Agent, models: ModelRegistry) -> Sequence[str]:
+    """List the problems of an agent's window, and of the model that writes its summaries."""
+    problems = window_problems(agent.window)
+    compaction = None if problems or agent.window is None else agent.window.compaction
+    if compaction is not None and compaction.model is not None:
+        try:
+            models.check(compaction.model)
+        except WakefulError as error:
+            return [f"compaction.model: {error}"]
+    return problems
+
+
+def section_problems(agent: Agent, plugins: Sequence[Plugin]) -> Iterator[str]:
+    """Yield the problems of the plugins' names, and of config sections that belong to none of them."""
+    labels = [plugin.label for plugin in plugins]
+    for label in sorted({label for label in labels if labels.count(label) > 1}):
+        yield f"two plugins are named {label!r}; give one another `name`"
+    for section in agent.config:
+        if not any(p.label == section and p.config is not None for p in plugins):
+            yield f"config section {section!r} belongs to none of its plugins"
+    for label in labels:
+        if label in ASKERS:
+            yield f"a plugin can't be named {label!r}, which is reserved; give it another `name`"
 
 
 def policy_problems(agent: Agent) -> list[str]:

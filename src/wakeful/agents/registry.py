@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..clock import Clock
-from ..context import ReadResult, SummaryKey, window_problems
-from ..errors import ConfigurationError, UnknownAgent, UnknownModel, WakefulError
+from ..context import ReadResult, SummaryKey
+from ..errors import ConfigurationError, UnknownAgent, WakefulError
 from ..models import Model, ModelFacts, ModelRegistry, Pool, RateLimit, VendorFactory
 from ..plugins import (
     ActionQueue,
@@ -36,7 +36,6 @@ from ..tools import (
     deps_problem,
 )
 from ..tools import tool as as_tool
-from ..types.tickets import ASKERS
 from .agent import Agent, BackendConfig, Delegate, ToolLike
 from .backend import (
     LOCAL_PHASES,
@@ -49,7 +48,14 @@ from .backend import (
     backend_problems,
     handoff_refusal,
 )
-from .checks import deps_needs, policy_problems, tool_hint
+from .checks import (
+    compaction_problems,
+    deps_needs,
+    model_problems,
+    policy_problems,
+    section_problems,
+    tool_hint,
+)
 from .handoff import HandoffTool
 from .input import input_shape
 from .resolved import ResolvedAgent, hooks_of, resolve_bare
@@ -272,8 +278,8 @@ class Registry:
         if agent.id not in self._backends:
             tools = self._tools_of(agent, plugins, where)
             sources = self._sources.of(agent.tools or (), where)
-            self._check_model(agent, where)
-            self._check_window(agent, where)
+            found = [*model_problems(agent, self.models), *compaction_problems(agent, self.models)]
+            self._problems += [f"{where}: {problem}" for problem in found]
         else:
             tools: dict[str, Tool] = {}
             own = {plugin.label: plugin for plugin in self._own[agent.id]}
@@ -308,21 +314,6 @@ class Registry:
         if backend is not None:
             self._problems += [f"{where}: {problem}" for problem in self._builder.problems(backend)]
         return backend
-
-    def _check_model(self, agent: Agent, where: str) -> None:
-        if agent.model == "":
-            self._problems.append(
-                f"{where}: it has neither a model nor a backend; give it one of them"
-                if agent.backend is None
-                else f"{where}: its backend is the local loop, which needs a model; give it one"
-            )
-            return
-        try:
-            self.models.check(agent.model)
-        except UnknownModel as error:
-            self._problems.append(f"{where}: {error}")
-        except ConfigurationError as error:
-            self._problems += [f"{where}: {problem}" for problem in error.problems]
 
     def _tools_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Tool]:
         found: dict[str, Tool] = {}
@@ -389,17 +380,7 @@ class Registry:
         return [self._shared[name] for name in names]
 
     def _configs_of(self, agent: Agent, plugins: Sequence[Plugin], where: str) -> dict[str, Any]:
-        labels = [plugin.label for plugin in plugins]
-        for label in sorted({label for label in labels if labels.count(label) > 1}):
-            self._problems.append(f"{where}: two plugins are named {label!r}; give one another `name`")
-        for section in agent.config:
-            if not any(p.label == section and p.config is not None for p in plugins):
-                self._problems.append(f"{where}: config section {section!r} belongs to none of its plugins")
-        for plugin in plugins:
-            if plugin.label in ASKERS:
-                self._problems.append(
-                    f"{where}: a plugin can't be named {plugin.label!r}, which is reserved; give it another `name`"
-                )
+        self._problems += [f"{where}: {problem}" for problem in section_problems(agent, plugins)]
         return {plugin.label: self._config(agent, plugin, where) for plugin in plugins}
 
     def _config(self, agent: Agent, plugin: Plugin, where: str) -> Any:
@@ -413,11 +394,3 @@ class Registry:
         if made is not None:
             self._problems += [f"{prefix}{problem}" for problem in config_problems(plugin.config, section)]
         return made
-
-    def _check_window(self, agent: Agent, where: str) -> None:
-        problems = window_problems(agent.window)
-        self._problems += [f"{where}: {problem}" for problem in problems]
-        compaction = None if problems or agent.window is None else agent.window.compaction
-        if compaction is not None and compaction.model is not None:
-            writer = compaction.model
-            self._try(lambda: self.models.check(writer), f"{where}: compaction.model: ")
