@@ -77,7 +77,7 @@ PUBLIC = {
     """,
     "wakeful.tools": """
         ClientTool Done FunctionTool Mail NotDone Offer SourceScope Tool ToolContext ToolResult ToolSource
-        UnknownOutcome Vault tool
+        UnknownOutcome tool
     """,
     "wakeful.types": """
         Answer ApiKey Approval Arriving Artifact Audio AuditEntry Author Base64 Blocked Call CallOutcome

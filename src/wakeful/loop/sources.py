@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from ..agents import SourcePins
-from ..clock import Clock
-from ..errors import Conflict, ToolError
-from ..stores import Records, Store
+from ..errors import Conflict
+from ..stores import Records
 from ..tools import Offer, SourceScope, ToolSource
 from ..types.ids import digest_of
-from ..types.records import Pinned, Secret
+from ..types.records import Pinned
 from .activation import Activation
 from .disclosure import note_error
 
-__all__ = ["StoreVault", "load_sources"]
+__all__ = ["load_sources"]
 
 
 async def load_sources(act: Activation, *, only_pinned: bool = False) -> None:
@@ -39,9 +38,8 @@ async def load_sources(act: Activation, *, only_pinned: bool = False) -> None:
 
 
 async def _ask(act: Activation, source: ToolSource, pinned: str | None) -> Offer:
-    vault = StoreVault(act.env.store, act.clock)
     snapshot = await _read_pinned(act, pinned)
-    offer = await source.tools(SourceScope(act.identity, act.view.run.principal, vault, snapshot))
+    offer = await source.tools(SourceScope(act.view.run.principal, snapshot))
     act.now = act.clock.now()
     if offer.snapshot is not None and pinned is None:
         digest = digest_of(offer.snapshot)
@@ -71,38 +69,3 @@ async def _pin(act: Activation, digest: str, data: bytes) -> None:
             pass  # Another process stored it meanwhile.
     env.stored_pins.add((env.store.tenant_name, digest))
     env.pinned[digest] = data
-
-
-class StoreVault:
-    """The secrets of sources in a store, which has to encrypt its rows."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    @property
-    def tenant(self) -> str:
-        """The tenant of the rows."""
-        return self._store.tenant_name
-
-    async def load(self, name: str) -> bytes | None:
-        """A secret; None if there is none."""
-        row = await self._store.record(Secret, name)
-        return None if row is None else row.data
-
-    async def save(self, name: str, data: bytes) -> None:
-        """Write a secret over an earlier one; raises `ToolError` if the store doesn't encrypt its rows."""
-        if not self._store.encrypts:
-            raise ToolError(
-                "tokens aren't stored in plain text, and this store has no codec: open it with codec=..., as the "
-                "page on stores says under 'Encryption at rest'"
-            )
-        while True:
-            row = await self._store.record(Secret, name)
-            revision = 1 if row is None else row.revision + 1
-            new = Secret(id=name, data=data, created_at=self._clock.now(), revision=revision)
-            try:
-                await self._store.put(Records(put=(new,)))
-                return
-            except Conflict:
-                continue  # Another process wrote it meanwhile; the last write counts.

@@ -35,7 +35,7 @@ class Agents(Mapping[str, Agent]):
             check()
 
     def tools(self, agent: str) -> Sequence[ToolSpec]:
-        """The specs of the tools that an agent's model is offered."""
+        """The specs of the tools that an agent's model is offered, without those of tool sources."""
         return self._registry.resolve(agent).specs
 
     def resolved(self, agent: str) -> ResolvedAgent:

@@ -64,11 +64,6 @@ class Store(Protocol):
     durable: bool
 
     @property
-    def encrypts(self) -> bool:
-        """Whether payloads are encoded by a codec, or never written to a disk."""
-        ...
-
-    @property
     def tenant_name(self) -> str:
         """The tenant of this handle."""
         ...

@@ -37,7 +37,6 @@ from .signals import Parked as Parked
 from .source import Offer as Offer
 from .source import SourceScope as SourceScope
 from .source import ToolSource as ToolSource
-from .source import Vault as Vault
 from .terms import Terms as Terms
 from .terms import default_decision as default_decision
 from .terms import escalate_ticket as escalate_ticket
@@ -59,6 +58,5 @@ __all__ = [
     "ToolResult",
     "ToolSource",
     "UnknownOutcome",
-    "Vault",
     "tool",
 ]

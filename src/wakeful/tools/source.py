@@ -6,39 +6,20 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from ..types.base import Data
-from ..types.runs import Identity, Principal
+from ..types.runs import Principal
 from .definition import Tool
 
-__all__ = ["Offer", "SourceScope", "ToolSource", "Vault"]
-
-
-class Vault(Protocol):
-    """Secrets of a source, in encrypted rows of the run's tenant."""
-
-    @property
-    def tenant(self) -> str:
-        """The tenant of the rows."""
-        ...
-
-    async def load(self, name: str) -> bytes | None:
-        """A secret; None if there is none."""
-        ...
-
-    async def save(self, name: str, data: bytes) -> None:
-        """Write a secret; raises `ToolError` if the store doesn't encrypt its rows."""
-        ...
+__all__ = ["Offer", "SourceScope", "ToolSource"]
 
 
 class SourceScope(Data):
-    """The run that asks a source for tools.
+    """A run's request for the tools of a source.
 
     `snapshot` is that of the run's earlier offer: the source makes the same tools of it, without contacting
     anything. It is None at the run's first activation, and as long as the source was unavailable.
     """
 
-    run: Identity
     principal: Principal | None
-    vault: Vault
     snapshot: bytes | None = None
 
 

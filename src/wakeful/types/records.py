@@ -22,7 +22,6 @@ __all__ = [
     "MemoryScope",
     "Pinned",
     "Record",
-    "Secret",
     "grant_prefix",
     "memory_id",
     "memory_prefix",
@@ -131,23 +130,6 @@ class Pinned(Data, omit_defaults=True, kw_only=True, tag="pinned"):
     digest: ClassVar[str] = ""
 
 
-class Secret(Data, omit_defaults=True, kw_only=True, tag="secret"):
-    """A credential that wakeful was given, such as a token of a server. Its store has a codec.
-
-    A put has the next `revision`, from 1 on.
-    """
-
-    id: str
-    data: bytes
-    created_at: int = 0
-    revision: int = 1
-
-    digest: ClassVar[str] = ""
-
-    def __repr__(self) -> str:
-        return f"Secret(id={self.id!r}, data=***)"
-
-
 class MemoryNote(Data, metaclass=Checked, omit_defaults=True, kw_only=True, tag="memory"):
     """A note of the long-term memory of a user, an agent or a thread: a text under a key.
 
@@ -197,5 +179,5 @@ def words_of(text: str) -> list[str]:
 
 _WORDS = re.compile(r"[^\W_]+")
 
-Record = ApiKey | AuditEntry | Grant | MemoryNote | Pinned | Secret
+Record = ApiKey | AuditEntry | Grant | MemoryNote | Pinned
 """A record that belongs to no thread."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,8 @@ import pytest
 from wakeful import ConfigurationError, Runtime, ScriptedModel, Turn, call
 from wakeful.events import ErrorRaised, ToolProgress
 from wakeful.extensions.mcp import MCP
+from wakeful.extensions.permissions import Taint
+from wakeful.extensions.skills import Skills
 from wakeful.testing import Recorder
 from wakeful.types.content import Image, text_of
 
@@ -153,6 +160,53 @@ async def test_no_process_is_left_when_the_runtime_is_closed() -> None:
     assert not is_alive(pid)
     with pytest.raises(ProcessLookupError):
         os.killpg(pid, 0)
+
+
+CLIENT = """
+import asyncio, sys
+from wakeful import Agent, Runtime, ScriptedModel, call
+from wakeful.extensions.mcp import MCP
+
+async def main():
+    demo = MCP("demo", command=sys.argv[1:], connect_timeout=60)
+    model = ScriptedModel([call("mcp__demo__pid"), "done"])
+    async with Runtime([Agent("helper", model=model, tools=[demo])]) as runtime:
+        await runtime.run("helper", "go", thread="t")
+        print(next(m.reply.content[0].text for m in await runtime.threads.messages("t") if m.reply), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waiting for another's process takes Linux")
+def test_no_process_is_left_when_the_client_is_killed() -> None:
+    """A killed client can end nothing: its server exits as its stdin ends."""
+    with subprocess.Popen([sys.executable, "-c", CLIENT, *command()], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        server = os.pidfd_open(int(client.stdout.readline()))
+        client.kill()
+    try:
+        ended, _, _ = select.select([server], [], [], 60)
+        assert ended
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(server, signal.SIGKILL)
+        os.close(server)
+
+
+async def test_prompts_of_a_server_are_skills() -> None:
+    """The model sees them in the catalogue, and loads one by its name."""
+    source = demo()
+    model = ScriptedModel([call("skill", name="demo:review", arguments={"topic": "leases"}), "done"])
+    async with Runtime([agent(model, source, plugins=[Skills(source.skills())])]) as runtime:
+        await runtime.run("helper", "go", thread="t")
+        state = await runtime.threads.state("t")
+    assert "<name>demo:review</name><description>Review a topic. Arguments: topic.</description>" in str(
+        model.requests[0].system
+    )
+    assert text_of(reply(model).content).startswith("Review leases with care.")
+    assert state[Taint.name] == ("demo:review",)
 
 
 async def test_runs_share_one_process(tmp_path: Path) -> None:

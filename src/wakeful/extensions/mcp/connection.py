@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -109,14 +109,10 @@ class Connection:
     After a failure, further attempts wait: until then requests fail at once with `Unavailable`.
     """
 
-    def __init__(
-        self, settings: Settings, headers: Mapping[str, str], auth: Any, elicit: Elicit, extensions: Iterable[Any]
-    ) -> None:
+    def __init__(self, settings: Settings, headers: Mapping[str, str], elicit: Elicit) -> None:
         self.settings = settings
         self._headers = headers
-        self._auth = auth
         self._elicit = elicit
-        self._extensions = tuple(extensions)
         # Owners that run: the last one, and those of lost links that still close.
         self._owners: set[asyncio.Task[None]] = set()
         self._ready: asyncio.Future[Link] | None = None
@@ -142,15 +138,13 @@ class Connection:
         """The tools that the server lists now."""
         return await self.request(lambda link: link.entries(self.settings), may_repeat=True)
 
-    async def request(
-        self, send: Callable[[Link], Awaitable[T]], *, may_repeat: bool = False, timeout: float | None = None
-    ) -> T:
+    async def request(self, send: Callable[[Link], Awaitable[T]], *, may_repeat: bool = False) -> T:
         """Send a request; once more on a new connection if it was not written, or if it `may_repeat`.
 
         Raises `InDoubt` if it was written and has no answer, `Unavailable` if it can't be written. The time limit
         is that of reading lists if it may be repeated.
         """
-        limit = (self.settings.timeout if timeout is None else timeout) if may_repeat else None
+        limit = self.settings.timeout if may_repeat else None
         for is_last in (False, True):
             async with self.use() as link:
                 attempt = Attempt()
@@ -177,8 +171,6 @@ class Connection:
         """The failure behind an error of the SDK; None for other errors."""
         from mcp import MCPError
 
-        if isinstance(attempt.error, ToolError):
-            return attempt.error  # Such as a login that is needed.
         if not isinstance(error, MCPError):
             return None
         code, text = error.code, error.message
@@ -229,11 +221,8 @@ class Connection:
         owner.add_done_callback(self._owners.discard)
         return ready
 
-    def _refusal(self, hint: str = "") -> ToolError:
-        failure = self._failure
-        if isinstance(failure, ToolError):
-            return failure if not hint else type(failure)(f"{failure}{hint}")
-        return Unavailable(f"{self._title} can't be reached: {_explain(failure)}{hint}")
+    def _refusal(self, hint: str = "") -> Unavailable:
+        return Unavailable(f"{self._title} can't be reached: {_explain(self._failure)}{hint}")
 
     async def _own(self, ready: asyncio.Future[Link], stop: asyncio.Event) -> None:
         """Connect, keep the connection while it is used, and close it: all in this task, as the SDK demands."""
@@ -282,7 +271,7 @@ class Connection:
         if settings.url is not None:
             from .http import http_streams
 
-            target = http_streams(settings.url, self._headers, self._auth, settings.connect_timeout)
+            target = http_streams(settings.url, self._headers, settings.connect_timeout)
         elif settings.command is not None:
             target = stdio_streams(settings, on_lost)
 
@@ -296,7 +285,6 @@ class Connection:
             client_info=_client_info(),
             message_handler=on_message,
             elicitation_callback=elicit,
-            extensions=self._extensions,
             cache=None,
             mode="legacy" if settings.protocol == "2025-11-25" else settings.protocol,
         )

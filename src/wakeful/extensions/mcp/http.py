@@ -22,13 +22,13 @@ CONNECTION_CLOSED = -32000
 
 @asynccontextmanager
 async def http_streams(
-    url: str, headers: Mapping[str, str], auth: Any, connect_timeout: float
+    url: str, headers: Mapping[str, str], connect_timeout: float
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Yield the streams of a server at a URL."""
     # A compressed reply would be larger than what is counted.
     own = {"accept-encoding": "identity", **headers}
     timeout = httpx2.Timeout(connect_timeout, read=READ_TIMEOUT)
-    client = _Client(headers=own, auth=auth, timeout=timeout, transport=_Transport(httpx2.AsyncHTTPTransport()))
+    client = _Client(headers=own, timeout=timeout, transport=_Transport(httpx2.AsyncHTTPTransport()))
     async with (
         client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_LINE_BYTES) as streams,

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import ToolError
 from ...tools import Asked, ToolContext, schema_faults
 from ...types.ids import digest_of
-from ...types.tickets import SYSTEM, Decision
+from ...types.tickets import Decision
 from .snapshot import visible_text
 
 __all__ = ["CALL", "Desk", "RunningCall", "digest_of_request", "question_of", "response_of"]
@@ -64,9 +64,9 @@ def question_of(context: ToolContext[Any], server: str, request: Mapping[str, An
 
 
 def response_of(decision: Decision, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to the server. A denial declines; a deadline cancels."""
+    """The answer to the server. A denial declines."""
     if decision.verdict == "deny":
-        return {"action": "cancel" if decision.principal_id == SYSTEM else "decline"}
+        return {"action": "decline"}
     if _params_of(request).get("mode") == "url":
         return {"action": "accept"}
     value: Any = decision.value

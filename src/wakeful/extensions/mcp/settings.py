@@ -40,7 +40,6 @@ class Settings(Data):
     env: Mapping[str, str] = {}
     cwd: str | None = None
     headers: Any = None
-    auth: Any = None
     timeout: float = 60.0
     connect_timeout: float = 10.0
     tools: Sequence[str] = ("*",)
@@ -83,8 +82,8 @@ def _address_problems(given: Settings) -> Iterator[str]:
         yield from _url_problems(given.url)
         if given.env or given.cwd:
             yield "env and cwd are for a server that is started by command=[...]"
-    elif given.headers is not None or given.auth is not None:
-        yield "headers and auth are for a server at a url=..."
+    elif given.headers is not None:
+        yield "headers are for a server at a url=..."
     if command is not None:
         is_list = isinstance(command, list | tuple)
         parts = cast(Sequence[Any], command) if is_list else ()

@@ -10,9 +10,10 @@ from ...errors import ToolError
 from ...errors.arguments import checked
 from ...tools import MAX_RESULT_BYTES, Offer, SourceScope
 from ...types.calls import Effect
-from ...types.content import Part
+from ...types.content import Part, Text
 from ...types.ids import digest_of
 from ...types.runs import Principal
+from ..skills import Prompt, PromptSource
 from .connection import Connection
 from .library import (
     McpPrompt,
@@ -84,7 +85,6 @@ class MCP:
             env or {},
             cwd,
             headers,
-            None,
             timeout,
             connect_timeout,
             tools,
@@ -129,6 +129,10 @@ class MCP:
         """The messages of a prompt."""
         return await read_prompt(self._line(principal).connection, name, arguments or {})
 
+    def skills(self, *, principal: Principal | None = None) -> PromptSource:
+        """The prompts as a source of `Skills`: each is the skill `name:prompt`, and the model may load it."""
+        return _PromptSkills(self, principal)
+
     async def resources(self, *, principal: Principal | None = None) -> Sequence[McpResource]:
         """The resources that the server lists now."""
         return await list_resources(self._line(principal).connection)
@@ -167,13 +171,44 @@ class MCP:
         await asyncio.gather(*[line.connection.close() for line in lines if line.loop is loop])
 
 
+class _PromptSkills:
+    """The prompts of a server, as skills."""
+
+    def __init__(self, server: MCP, principal: Principal | None) -> None:
+        self._server = server
+        self._principal = principal
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self._server.name
+
+    async def prompts(self) -> Sequence[Prompt]:
+        """The prompts that the server has now."""
+        found = await self._server.prompts(principal=self._principal)
+        return [
+            Prompt(
+                prompt.name,
+                prompt.description,
+                tuple([argument.name for argument in prompt.arguments]),
+                tuple([argument.name for argument in prompt.arguments if argument.required]),
+            )
+            for prompt in found
+        ]
+
+    async def render(self, prompt: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt's messages; other content is left out."""
+        messages = await self._server.prompt(prompt, arguments, principal=self._principal)
+        return "\n\n".join([message.part.text for message in messages if isinstance(message.part, Text)])
+
+
 class _Line:
     """The connection of one credential, and the tools that were made for it, by snapshot."""
 
     def __init__(self, settings: Settings, headers: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._desk = Desk()
-        self.connection = Connection(settings, headers, None, self._desk.elicit, ())
+        self.connection = Connection(settings, headers, self._desk.elicit)
         self._offers: dict[str, Offer] = {}
 
     def offer(self, settings: Settings, snapshot: bytes) -> Offer:

@@ -167,7 +167,6 @@ class McpTool(Tool):
                 request_state=state,
                 meta={"wakeful/idempotencyKey": context.idempotency_key},  # pyright: ignore[reportArgumentType]
                 allow_input_required=True,
-                allow_claimed=True,
             )
         except MCPError as error:
             data: Any = error.data

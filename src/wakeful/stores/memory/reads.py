@@ -42,11 +42,6 @@ class MemoryReads:
         self._thread_of = self._tenant.thread_of_run
 
     @property
-    def encrypts(self) -> bool:
-        """Always true: nothing reaches a disk."""
-        return True
-
-    @property
     def tenant_name(self) -> str:
         """Whose rows the handle sees."""
         return self._tenant.name

@@ -43,11 +43,6 @@ class SqlBase:
         self._packer = packer
 
     @property
-    def encrypts(self) -> bool:
-        """Whether a codec encodes payloads before they are written."""
-        return self._packer.has_codec
-
-    @property
     def tenant_name(self) -> str:
         """The tenant of this handle."""
         return self._tenant
