@@ -61,7 +61,7 @@ PUBLIC = {
         HookContext InferencePlan PlanEdits Plugin Purpose Rewrite RunEnd Step Supply Suspend action notice
     """,
     "wakeful.runtime": "Ledger ParkedProblem RunHandle RunResult RunTree Runtime TaskHandle TenantRuntime",
-    "wakeful.server": "ConsoleLogin ServerLimits Webhooks app http_protocol is_loopback lifespan",
+    "wakeful.server": "ConsoleLogin Grpc ServerLimits Webhooks app http_protocol is_loopback lifespan",
     "wakeful.state": "AnyKey Snapshot StateKey",
     "wakeful.stores": """
         About Backlog ChildPolicy Chunk Claimed Claims Codec Commit Committed DeadSeen Dispatch Due Fence

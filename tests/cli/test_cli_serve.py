@@ -26,6 +26,10 @@ Wakeful = Callable[..., Result]
         (["--agents", "nope"], "error: no agent 'nope' to serve"),
         (["--public-url", "nope"], "error: public_url must begin with http:// or https://"),
         (["--host", "0.0.0.0"], "there is no auth"),
+        (["--grpc", "0.0.0.0:0"], "error: gRPC at 0.0.0.0 can be reached from elsewhere, and there is no auth"),
+        (["--grpc", "nope"], "error: 'nope' isn't HOST:PORT"),
+        (["--grpc", "127.0.0.1:0", "--protocols", "agui"], "error: gRPC is a binding of A2A"),
+        (["--grpc-url", "a.example:443"], "error: --grpc-url goes with --grpc"),
         (["--token-env", "NOT_SET_ANYWHERE"], "'NOT_SET_ANYWHERE' is empty or not set"),
     ],
 )
@@ -43,6 +47,14 @@ def test_taken_port_is_reported_in_one_line(wakeful: Wakeful) -> None:
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: can't listen on 127.0.0.1:{port}: ")
     assert line.endswith("give another --port or --host")
+
+
+def test_grpc_address_is_shown_and_stop_is_clean(start: Callable[..., Process]) -> None:
+    process = start("serve", "sample:make", "--port", "0", "--grpc", "127.0.0.1:0")
+    process.read_until("gRPC: A2A at 127.0.0.1:")
+    process.read_until("second one at once")
+    process.interrupt()
+    assert process.exit_code() == 0
 
 
 def test_missing_server_extra_names_install_command() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,7 @@ from .locations import secret_of
 from .logs import show_log
 from .render import Renderer
 from .target import load_runtime
-from .worker import BusUrl, StoreUrl, as_worker
+from .worker import BusUrl, StoreUrl, address_of, as_worker
 
 __all__ = ["serve"]
 
@@ -73,6 +73,10 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Require client certificates of this authority.")
     ] = None,
     public_url: Annotated[str | None, typer.Option(metavar="URL", help="Where callers reach it.")] = None,
+    grpc: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve A2A over gRPC there, too.")] = None,
+    grpc_url: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where callers reach gRPC, if that is elsewhere.")
+    ] = None,
     private_webhooks: Annotated[
         bool, typer.Option("--private-webhooks", help="Push to private addresses and over plain HTTP too.")
     ] = False,
@@ -130,6 +134,7 @@ def serve(
             protocols=_names(protocols),
             login=_login(server.ConsoleLogin, console_client_id, jwt_issuer),
             export_key=None if export_key_env is None else secret_of(export_key_env).encode(),
+            grpc=_grpc(server.Grpc, grpc, grpc_url, tls),
         )
         options = {"http": server.http_protocol(_allow_connections(renderer, limits)), **tls}
         _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, options=options)
@@ -180,6 +185,20 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
             raise UsageError(f"there is no file {str(path)!r}")
     found: dict[str, Any] = {name: str(path) for name, path in given.items() if path is not None}
     return found if client_ca is None else {**found, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+
+
+def _grpc(kind: Any, address: str | None, url: str | None, tls: Mapping[str, Any]) -> Any:
+    """Where to listen for gRPC, with the TLS files of HTTP; None if it isn't served."""
+    if address is None:
+        if url is not None:
+            raise UsageError("--grpc-url goes with --grpc HOST:PORT")
+        return None
+    host, port = address_of(address)
+    with _listener(host, port, "--grpc"):
+        pass
+    files = {"certificate": "ssl_certfile", "key": "ssl_keyfile", "client_ca": "ssl_ca_certs"}
+    found = {name: Path(tls[option]) for name, option in files.items() if option in tls}
+    return kind(host=host, port=port, url=url, **found)
 
 
 def _limits(kind: Any, given: Sequence[str]) -> Any:
@@ -261,7 +280,7 @@ def _run(
                 bound = self.servers[0].sockets[0].getsockname()
                 shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
                 scheme = "https" if "ssl_certfile" in options else "http"
-                _tell(renderer, f"{scheme}://{shown}:{bound[1]}", agents, is_open=is_open)
+                _tell(renderer, f"{scheme}://{shown}:{bound[1]}", agents, served.state.serving, is_open=is_open)
 
     with _listener(host, port) as listener:
         config = uvicorn.Config(
@@ -273,22 +292,24 @@ def _run(
         raise WakefulError("the server couldn't start; what it said before tells why")
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _listener(host: str, port: int, option: str = "--port or --host") -> socket.socket:
     """The listening socket; errors are raised here and not by the server."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(where[:2], family=family)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UsageError(f"can't listen on {host}:{port}: {why}; give another --port or --host") from error
+        raise UsageError(f"can't listen on {host}:{port}: {why}; give another {option}") from error
 
 
-def _tell(renderer: Renderer, url: str, agents: Sequence[str], *, is_open: bool) -> None:
+def _tell(renderer: Renderer, url: str, agents: Sequence[str], serving: Any, *, is_open: bool) -> None:
     """Print the addresses of everything served."""
     for name in agents:
         base = url if len(agents) == 1 else f"{url}/a2a/{name}"
         renderer.line(f"{name}: A2A (JSON-RPC and HTTP+JSON) at {base}", "bold")
         renderer.note(f"card: {base}/.well-known/agent-card.json")
+    if serving.grpc_port is not None:
+        renderer.note(f"gRPC: A2A at {serving.grpc.address(serving.grpc_port)}")
     renderer.note(f"HTTP API: {url}/v1 (described by {url}/openapi.json)")
     renderer.note("everybody who reaches this may call" if is_open else "callers need a key or a token")
     renderer.note("ctrl-C stops it, a second one at once")

@@ -6,6 +6,7 @@ try:
     from .app import app, lifespan
     from .connections import http_protocol
     from .console import ConsoleLogin
+    from .grpc import Grpc
     from .hosts import is_loopback
     from .limits import ServerLimits
     from .webhooks import Webhooks
@@ -16,4 +17,4 @@ except ModuleNotFoundError as error:
         f"wakeful.server needs the package {error.name!r}: pip install 'wakeful[server]'", name=error.name
     ) from error
 
-__all__ = ["ConsoleLogin", "ServerLimits", "Webhooks", "app", "http_protocol", "is_loopback", "lifespan"]
+__all__ = ["ConsoleLogin", "Grpc", "ServerLimits", "Webhooks", "app", "http_protocol", "is_loopback", "lifespan"]

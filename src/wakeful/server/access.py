@@ -14,14 +14,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import NotAllowed, NotAuthenticated
-from ..identity import LOCAL, Caller, authenticate
+from ..identity import LOCAL, Caller, Incoming, authenticate
 from ..types.ids import now_ms
 from .console import is_console_path
 from .hosts import host_name
 from .problems import error_response, problem_of, problem_response
 from .serving import Serving
 
-__all__ = ["AccessMiddleware"]
+__all__ = ["AccessMiddleware", "caller_of", "check_right"]
 
 ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, If-Match, Last-Event-ID, X-API-Key"
@@ -72,18 +72,9 @@ class AccessMiddleware:
         await self._app(scope, receive, send)
 
     async def _caller(self, scope: Scope) -> Caller:
-        if not self._serving.auth:
-            return LOCAL
-        if self._is_public(scope):
+        if self._serving.auth and self._is_public(scope):
             return Caller()
-        found = await authenticate(self._serving.auth, HTTPConnection(scope))
-        if found is None:
-            raise NotAuthenticated(
-                "the caller is unknown: its credential is missing or wrong; send Authorization: Bearer <token>"
-            )
-        if found.until is not None and found.until <= now_ms():
-            raise NotAuthenticated("the credential has expired; get a new one")
-        return found
+        return await caller_of(self._serving, HTTPConnection(scope))
 
     async def _is_valid(self, scope: Scope) -> bool:
         """Whether the credential of a request still is one."""
@@ -97,11 +88,10 @@ class AccessMiddleware:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path.startswith(self._checked):
             return None  # Operations check their own scopes.
-        needed = "cluster:read" if path == "/metrics" else "runs:create"
-        if not self._serving.is_own(caller):
-            return NotAllowed("this path serves another tenant than that of the credential", needed)
-        if not caller.may(needed):
-            return NotAllowed(f"this path needs the scope {needed!r}, which the credential doesn't have", needed)
+        try:
+            check_right(self._serving, caller, "cluster:read" if path == "/metrics" else "runs:create")
+        except NotAllowed as refused:
+            return refused
         return None
 
     def _check_host(self, headers: Headers) -> Response | None:
@@ -133,6 +123,28 @@ class AccessMiddleware:
     def _is_public(self, scope: Scope) -> bool:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         return scope["method"] in ("GET", "HEAD") and (path in self._public or is_console_path(path))
+
+
+async def caller_of(serving: Serving, request: Incoming) -> Caller:
+    """The caller of a request; raises `NotAuthenticated` if the server doesn't know it."""
+    if not serving.auth:
+        return LOCAL
+    found = await authenticate(serving.auth, request)
+    if found is None:
+        raise NotAuthenticated(
+            "the caller is unknown: its credential is missing or wrong; send Authorization: Bearer <token>"
+        )
+    if found.until is not None and found.until <= now_ms():
+        raise NotAuthenticated("the credential has expired; get a new one")
+    return found
+
+
+def check_right(serving: Serving, caller: Caller, needed: str, agent: str | None = None) -> None:
+    """Raise `NotAllowed` unless a caller is of the server's tenant and has this scope, for this agent."""
+    if not serving.is_own(caller):
+        raise NotAllowed("this serves another tenant than that of the credential", needed)
+    if not caller.may(needed, agent):
+        raise NotAllowed(f"this needs the scope {needed!r}, which the credential doesn't have", needed)
 
 
 def _preflight() -> Response:

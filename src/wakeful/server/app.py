@@ -18,6 +18,8 @@ from ..runtime import TenantRuntime
 from . import console, health, operations
 from .access import AccessMiddleware
 from .console import ConsoleLogin
+from .grpc import Grpc
+from .hosts import is_loopback
 from .limits import BodyLimit, ServerLimits
 from .problems import handle_error
 from .protocols import PROTOCOLS, ErrorShapes, load_protocols
@@ -44,6 +46,7 @@ def app(
     protocols: Sequence[str] | None = None,
     login: ConsoleLogin | None = None,
     export_key: bytes | None = None,
+    grpc: Grpc | None = None,
 ) -> Starlette:
     """Make an ASGI application that serves agents of the runtime, by default all of them: the HTTP API under
     `/v1`, the web console under `/console/`, and the `protocols`, by default all of them, each under its prefix.
@@ -56,7 +59,7 @@ def app(
     `public_url` is the server's address in agent cards; by default it is that of the request, if its host is a
     loopback name or one of `hosts`. `webhooks` configures push notifications. The agents in `messages` answer with
     a message instead of a task where that is enough. With an `export_key`, exported threads are signed, and only
-    those that it signed are imported.
+    those that it signed are imported. With `grpc`, A2A is served over gRPC, too, on an address of its own.
 
     The application opens the runtime at startup and closes it at shutdown. If you mount it into another
     application, enter `lifespan(app)` in that one's lifespan.
@@ -75,7 +78,10 @@ def app(
         hosts=None if "*" in hosts else _hosts(hosts, url),
         origins=frozenset(origins),
         export_key=export_key,
+        grpc=grpc,
     )
+    if grpc is not None:
+        _check_grpc(serving, grpc, PROTOCOLS if protocols is None else protocols)
 
     @asynccontextmanager
     async def open_runtime(_: Starlette) -> AsyncGenerator[None]:
@@ -90,7 +96,7 @@ def app(
         *tracing_middleware(runtime),
         Middleware(ErrorShapes, shapes=shapes),
         Middleware(AccessMiddleware, serving=serving, public=public, checked=["/v1", *shapes]),
-        Middleware(CallerLimits, limits=serving.limits, own_tenant=runtime.store.tenant_name),
+        Middleware(CallerLimits, quotas=serving.quotas),
         Middleware(BodyLimit, body_bytes=serving.limits.body_bytes),
     ]
     routes = [*health.routes(serving), *operations.routes(serving), *console.routes(login=login)]
@@ -98,7 +104,9 @@ def app(
     for protocol in sorted(served, key=lambda one: not hasattr(one, "PREFIX")):
         routes += protocol.routes(serving)
     handlers: dict[Any, Any] = {HTTPException: handle_error, Exception: handle_error}
-    return Starlette(routes=routes, middleware=middleware, lifespan=open_runtime, exception_handlers=handlers)
+    made = Starlette(routes=routes, middleware=middleware, lifespan=open_runtime, exception_handlers=handlers)
+    made.state.serving = serving
+    return made
 
 
 def _hosts(hosts: Sequence[str], url: str | None) -> frozenset[str]:
@@ -123,6 +131,16 @@ def _select(runtime: TenantRuntime, agents: Sequence[str] | None) -> tuple[Agent
     if not names:
         raise ConfigurationError("there is no agent to serve; name at least one")
     return tuple([known[name] for name in names])
+
+
+def _check_grpc(serving: Serving, grpc: Grpc, protocols: Sequence[str]) -> None:
+    if "a2a" not in protocols:
+        raise ConfigurationError("gRPC is a binding of A2A, which isn't among the protocols; add a2a to them")
+    if not serving.auth and serving.hosts is not None and not is_loopback(grpc.host):
+        raise ConfigurationError(
+            f"gRPC at {grpc.host} can be reached from elsewhere, and there is no auth: give one, listen on "
+            "127.0.0.1, or say that everybody may call: hosts=['*'], or --no-auth"
+        )
 
 
 def _check_url(url: str | None) -> str | None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,10 +15,12 @@ from ..identity import Caller
 from .limits import ServerLimits
 from .problems import RETRY_SECONDS, problem_of_error, problem_response
 
-__all__ = ["CallerLimits", "Counts", "Rate"]
+__all__ = ["TOO_FAST", "CallerLimits", "Counts", "Quotas", "Rate"]
 
 # Beyond this number of buckets those that are full again are dropped.
 MAX_BUCKETS = 10_000
+
+TOO_FAST = "this credential, or its tenant, sends too many requests; send fewer a second"
 
 
 class Rate:
@@ -83,39 +85,53 @@ class Counts:
                 del self._counts[name]
 
 
-class CallerLimits:
-    """Refuses requests of a caller that has too many at once, or sent too many in a short time.
+class Quotas:
+    """The limits of a server's callers, whatever protocol they use.
 
     A caller without a principal, of a server without authentication, is not limited.
     """
 
-    def __init__(
-        self, app: ASGIApp, limits: ServerLimits, own_tenant: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._app = app
+    def __init__(self, limits: ServerLimits, own_tenant: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._own_tenant = own_tenant
         self._requests = Counts(limits.principal_requests, "requests at once")
         self._keys = Rate(limits.key_rate, limits.key_burst, clock)
         self._tenants = Rate(limits.tenant_rate, limits.tenant_burst, clock)
 
+    def take(self, caller: Caller) -> float:
+        """Count a request of a caller; returns 0, or the seconds until its credential and tenant may send one."""
+        if caller.id is None:
+            return 0
+        tenant = caller.tenant or self._own_tenant
+        # A key has an id of its own; of other credentials the principal stands for all.
+        name = caller.auth if caller.auth.startswith("key:") else caller.id
+        return self._keys.take(f"{tenant}/{name}") or self._tenants.take(tenant)
+
+    def one(self, caller: Caller) -> AbstractContextManager[None]:
+        """Count one more request at once while it lasts; raises `Overloaded` at the limit."""
+        if caller.id is None:
+            return nullcontext()
+        return self._requests.one(f"{caller.tenant or self._own_tenant}/{caller.id}")
+
+
+class CallerLimits:
+    """Refuses requests of a caller that has too many at once, or sent too many in a short time."""
+
+    def __init__(self, app: ASGIApp, quotas: Quotas) -> None:
+        self._app = app
+        self._quotas = quotas
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 429, or pass the request on."""
         caller: Caller | None = scope.get("caller")
-        if caller is None or caller.id is None:
+        if caller is None:
             await self._app(scope, receive, send)
             return
-        tenant = caller.tenant or self._own_tenant
-        owner = f"{tenant}/{caller.id}"
-        # A key has an id of its own; of other credentials the principal stands for all.
-        credential = f"{tenant}/{caller.auth}" if caller.auth.startswith("key:") else owner
-        seconds = self._keys.take(credential) or self._tenants.take(tenant)
+        seconds = self._quotas.take(caller)
         with ExitStack() as held:
             try:
                 if seconds:
-                    raise Overloaded(
-                        "this credential, or its tenant, sends too many requests; send fewer a second"
-                    )
-                held.enter_context(self._requests.one(owner))
+                    raise Overloaded(TOO_FAST)
+                held.enter_context(self._quotas.one(caller))
             except Overloaded as error:
                 retry_after = str(math.ceil(seconds) or RETRY_SECONDS)
                 await problem_response(problem_of_error(error), retry_after=retry_after)(scope, receive, send)

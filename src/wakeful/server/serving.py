@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any, Literal, TypeVar
 
 from ..agents import Agent
@@ -15,9 +21,10 @@ from ..runtime import Runtime, TenantRuntime
 from ..stores import Records
 from ..types.ids import new_id, now_ms
 from ..types.records import AuditEntry
+from .grpc import Grpc
 from .hosts import is_loopback
 from .limits import ServerLimits
-from .rates import Counts
+from .rates import Counts, Quotas
 from .watch import Watch
 from .webhooks import Webhooks
 
@@ -54,6 +61,7 @@ class Serving:
         hosts: frozenset[str] | None,
         origins: frozenset[str],
         export_key: bytes | None = None,
+        grpc: Grpc | None = None,
     ) -> None:
         self.runtime = runtime
         self.agents = agents
@@ -66,8 +74,13 @@ class Serving:
         self.hosts = hosts
         self.origins = origins
         self.export_key = export_key
+        self.grpc = grpc
+        # The port of the gRPC listener while it is open.
+        self.grpc_port: int | None = None
         self.watch = Watch(limits.watch_seconds)
+        self.quotas = Quotas(limits, runtime.store.tenant_name)
         self.services: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.listeners: list[Callable[[], AbstractAsyncContextManager[None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._streams = 0
         self._streams_of = Counts(limits.principal_streams, "open streams")
@@ -167,11 +180,14 @@ class Serving:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Open the runtime and the services; on exit, stop them and wait for detached work."""
+        """Open the runtime, the services and the listeners; on exit, stop them and wait for detached work."""
         async with self.runtime:
             services = [asyncio.get_running_loop().create_task(service()) for service in self.services]
             try:
-                yield
+                async with AsyncExitStack() as listening:
+                    for listener in self.listeners:
+                        await listening.enter_async_context(listener())
+                    yield
             finally:
                 for service in services:
                     service.cancel()

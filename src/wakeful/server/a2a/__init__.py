@@ -1,9 +1,10 @@
-"""The A2A server: agent cards, JSON-RPC and HTTP+JSON, in version 1.0 and, by the SDK's adapters, 0.3."""
+"""The A2A server: agent cards, JSON-RPC, HTTP+JSON and gRPC; the first two also in 0.3, by the SDK's adapters."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from a2a.server.context import ServerCallContext
@@ -15,7 +16,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...agents import Agent
-from ...errors import NotAllowed
+from ...errors import ConfigurationError, NotAllowed
+from ..grpc import Grpc
 from ..hosts import host_name
 from ..problems import error_response
 from ..serving import Serving
@@ -33,6 +35,8 @@ def routes(serving: Serving) -> Sequence[BaseRoute]:
     """Make the routes: each agent under `/a2a/<id>`, and a single one also at the root."""
     push = Push(serving)
     serving.services.append(push.deliverer.serve)
+    if serving.grpc is not None:
+        serving.listeners.append(_grpc_listener(serving, serving.grpc, push))
     served = [(agent, f"/a2a/{agent.id}") for agent in serving.agents]
     if len(serving.agents) == 1:
         served.append((serving.agents[0], ""))
@@ -42,6 +46,16 @@ def routes(serving: Serving) -> Sequence[BaseRoute]:
 def public_paths(serving: Serving) -> frozenset[str]:
     """The paths of agent cards, which are readable without credentials as they describe the authentication."""
     return frozenset([CARD, *[f"/a2a/{agent.id}{CARD}" for agent in serving.agents]])
+
+
+def _grpc_listener(serving: Serving, options: Grpc, push: Push) -> Callable[[], AbstractAsyncContextManager[None]]:
+    try:
+        from .grpc_service import listen
+    except ImportError as error:
+        raise ConfigurationError(
+            "serving over gRPC needs packages that aren't installed: pip install 'wakeful[grpc]'"
+        ) from error
+    return partial(listen, serving, options, {agent.id: Handler(serving, push, agent) for agent in serving.agents})
 
 
 def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> list[BaseRoute]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from email.utils import formatdate, parsedate_to_datetime
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 from a2a.types import a2a_pb2 as pb
@@ -13,7 +15,9 @@ from starlette.responses import JSONResponse, Response
 from ... import __version__
 from ...agents import Agent
 from ...backends.a2a.objects import DEDUPE_EXTENSION
+from ...errors import NotAllowed
 from ...identity import Authenticator, Tokens
+from ..grpc import Grpc
 from ..serving import Serving
 
 __all__ = ["card_of", "card_response", "output_modes"]
@@ -29,25 +33,17 @@ def output_modes(agent: Agent) -> list[str]:
     return ["text/plain"] if agent.output is str else ["text/plain", "application/json"]
 
 
-def card_of(serving: Serving, agent: Agent, url: str, *, extended: bool = False) -> pb.AgentCard:
-    """Make an agent's card. The extended card, for authenticated callers, also lists the agent's tools."""
+def card_of(serving: Serving, agent: Agent, url: str | None, *, extended: bool = False) -> pb.AgentCard:
+    """Make an agent's card. The extended card, for authenticated callers, also lists the agent's tools.
+
+    `url` is the agent's address over HTTP; without one the card has the address over gRPC alone.
+    """
     outputs = output_modes(agent)
-    own = f"/a2a/{agent.id}"
-    # At the root, the paths of version 0.3 are those of the HTTP API.
-    old_rest = url if url.endswith(own) else f"{url}{own}"
     card = pb.AgentCard(
         name=agent.id,
         description=agent.description or f"The agent {agent.id}.",
         version=__version__,
-        supported_interfaces=[
-            pb.AgentInterface(url=at, protocol_binding=binding, protocol_version=version)
-            for version, binding, at in (
-                ("1.0", "JSONRPC", url),
-                ("1.0", "HTTP+JSON", url),
-                ("0.3", "JSONRPC", url),
-                ("0.3", "HTTP+JSON", old_rest),
-            )
-        ],
+        supported_interfaces=_interfaces(serving, agent, url),
         capabilities=pb.AgentCapabilities(
             streaming=True,
             push_notifications=True,
@@ -64,6 +60,36 @@ def card_of(serving: Serving, agent: Agent, url: str, *, extended: bool = False)
         for tool in serving.runtime.agents.tools(agent.id):
             card.skills.append(_skill(f"{agent.id}.{tool.name}", tool.name, tool.description or tool.name, "tool"))
     return card
+
+
+def _interfaces(serving: Serving, agent: Agent, url: str | None) -> Iterator[pb.AgentInterface]:
+    if url is not None:
+        own = f"/a2a/{agent.id}"
+        # At the root, the paths of version 0.3 are those of the HTTP API.
+        old_rest = url if url.endswith(own) else f"{url}{own}"
+        for version, binding, at in (
+            ("1.0", "JSONRPC", url),
+            ("1.0", "HTTP+JSON", url),
+            ("0.3", "JSONRPC", url),
+            ("0.3", "HTTP+JSON", old_rest),
+        ):
+            yield pb.AgentInterface(url=at, protocol_binding=binding, protocol_version=version)
+    if (options := serving.grpc) is not None and (port := serving.grpc_port) is not None:
+        # One port serves all agents; clients send the tenant of the card's interface with each call.
+        tenant = agent.id if len(serving.agents) > 1 else ""
+        at = _grpc_address(serving, options, port, url)
+        yield pb.AgentInterface(url=at, protocol_binding="GRPC", protocol_version="1.0", tenant=tenant)
+
+
+def _grpc_address(serving: Serving, options: Grpc, port: int, url: str | None) -> str:
+    """The `host:port` of the gRPC listener, by the name that the server has in `url`."""
+    if options.url is not None:
+        return options.url
+    if serving.public_url is None and not options.is_any:
+        return options.address(port)
+    if url is None:
+        raise NotAllowed("a card has the server's address, which isn't known: give --public-url or --grpc-url", "")
+    return options.address(port, urlsplit(url).hostname)
 
 
 def card_response(card: pb.AgentCard, request: Headers, made_at: int) -> Response:
