@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from a2a.client.errors import A2AClientError
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from a2a_serving import BINDINGS, answer_of, connect, get, said, send, serve, state, tickets_in
 
@@ -19,7 +20,7 @@ from wakeful import (
     call,
     tool,
 )
-from wakeful.identity import Tokens
+from wakeful.identity import Caller, Tokens
 
 pytestmark = pytest.mark.parametrize("binding", BINDINGS)
 
@@ -112,3 +113,15 @@ async def test_vote_of_requester_leaves_task_waiting(binding: str) -> None:
         assert [vote.principal_id for vote in ticket.approvals] == ["eve"]
         await runtime.tickets.answer(ticket.id, True, principal=ANN)
         assert answer_of(await get(client, task.id)) == "paid 5"
+
+
+async def test_caller_limited_to_other_agents_is_refused(binding: str) -> None:
+    seller = Caller(principal=Principal("sue"), scopes=frozenset(["runs:create"]), agents=("sales",))
+    runtime, auth = shop(paying(True), amount=5), Tokens(tokens={"sues-token": seller})
+    async with (
+        serve(runtime, auth=auth) as url,
+        connect(url, binding, streaming=False, headers={"Authorization": "Bearer sues-token"}) as client,
+    ):
+        with pytest.raises(A2AClientError, match="403"):
+            await send(client, "Go")
+        assert list(await runtime.runs.list()) == []

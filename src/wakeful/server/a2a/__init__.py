@@ -17,6 +17,8 @@ from starlette.routing import BaseRoute, Route
 
 from ...agents import Agent
 from ...errors import ConfigurationError, NotAllowed
+from ...identity import Caller
+from ..access import check_right
 from ..grpc import Grpc
 from ..hosts import host_name
 from ..problems import error_response
@@ -63,6 +65,11 @@ def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> li
 
     made_at = int(time.time())
 
+    def check(request: Request) -> None:
+        caller: Caller = request.scope["caller"]
+        if caller.principal is not None:
+            check_right(serving, caller, "runs:create", agent.id)
+
     async def card(request: Request) -> Response:
         try:
             url = _url(serving, request, prefix)
@@ -79,7 +86,7 @@ def _agent_routes(serving: Serving, push: Push, agent: Agent, prefix: str) -> li
         handler, context_builder=builder, enable_v0_3_compat=bool(prefix), path_prefix=prefix
     )
     # The SDK's tenant routes have a path parameter in front, which would match our own paths; they are left out.
-    return [*found, *[with_own_streams(route) for route in sent if isinstance(route, Route)]]
+    return [*found, *[with_own_streams(route, check) for route in sent if isinstance(route, Route)]]
 
 
 class _ContextBuilder(DefaultServerCallContextBuilder):

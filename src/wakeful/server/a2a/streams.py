@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 from a2a.server.context import ServerCallContext
@@ -10,6 +10,8 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ...errors import NotAllowed
+from ..problems import error_response
 from ..sse import EventStream
 
 __all__ = ["STREAMS", "keep", "with_own_streams"]
@@ -18,8 +20,8 @@ STREAMS = "wakeful.streams"
 """The key under which a request's streams are listed, in its scope and in the SDK's context."""
 
 
-def with_own_streams(route: Route) -> Route:
-    """The SDK's route, with its streams sent by our writer.
+def with_own_streams(route: Route, check: Callable[[Request], None]) -> Route:
+    """The SDK's route, with its streams sent by our writer; `check` refuses a request by `NotAllowed`.
 
     The SDK's lines end with CRLF, a reader that takes nothing is never cut off, and the cleanup of its nested
     generators is left to the garbage collector.
@@ -27,6 +29,10 @@ def with_own_streams(route: Route) -> Route:
     endpoint: Any = route.endpoint
 
     async def respond(request: Request) -> Any:
+        try:
+            check(request)
+        except NotAllowed as error:
+            return error_response(error)
         response: Any = await endpoint(request)
         if not isinstance(response, EventSourceResponse):
             return response
