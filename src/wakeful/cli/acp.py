@@ -36,8 +36,12 @@ def acp(
     An editor starts this command itself: name it in the editor's settings.
     """
     with reported(Renderer()):
-        from ..server.acp import serve_stdio
-
+        try:
+            from ..server.acp import serve_stdio
+        except ImportError as error:
+            raise UsageError(
+                "serving an editor needs packages that aren't installed: pip install 'wakeful[acp]'"
+            ) from error
         with redirect_stdout(stderr):
             runtime = load_runtime(target, store)
         names = [name.strip() for name in agents.split(",") if name.strip()] or list(runtime.agents)
