@@ -57,6 +57,17 @@ def test_grpc_address_is_shown_and_stop_is_clean(start: Callable[..., Process]) 
     assert process.exit_code() == 0
 
 
+def test_acp_names_install_command_when_package_is_missing() -> None:
+    for missing in ("starlette", "acp"):
+        code = f"import sys; sys.modules[{missing!r}] = None; from wakeful.cli import main; main()"
+        command = [sys.executable, "-c", code, "acp", "sample:make"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: ")
+        assert line.endswith("pip install 'wakeful[acp]'")
+
+
 def test_missing_server_extra_names_install_command() -> None:
     code = "import sys; sys.modules['starlette'] = None; import wakeful.server"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

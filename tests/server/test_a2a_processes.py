@@ -139,7 +139,20 @@ def test_serve_prints_urls_and_stops_on_signal(tmp_path: Path, processes: list[S
     told = "".join(served.told)
     assert f"helper: A2A (JSON-RPC and HTTP+JSON) at {url}/a2a/helper" in told
     assert f"card: {url}/a2a/other/.well-known/agent-card.json" in told
+    assert f"console: {url}/console/" in told
+    assert f"Chat Completions and Responses: {url}/openai/v1" in told
     assert "Traceback" not in told
+
+
+def test_serve_prints_urls_of_chosen_protocols_only(tmp_path: Path, processes: list[Served]) -> None:
+    served = Served(tmp_path, "--protocols", "agui")
+    processes.append(served)
+    url = served.url
+    assert served.stop(signal.SIGINT) == 0
+    told = "".join(served.told)
+    assert f"AG-UI: {url}/agui/AGENT" in told
+    assert "A2A" not in told
+    assert "useChat" not in told
 
 
 @pytest.mark.parametrize(

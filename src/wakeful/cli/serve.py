@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -30,6 +31,12 @@ __all__ = ["serve"]
 GRACE = 10
 # Open files beside the connections: the store, the bus, calls of models and tools.
 SPARE_FILES = 500
+# What is said about the protocols that have one address for all agents.
+OTHERS = {
+    "openai": "Chat Completions and Responses: {url}/openai/v1",
+    "agui": "AG-UI: {url}/agui/AGENT",
+    "aisdk": "useChat: {url}/aisdk/v6/AGENT",
+}
 
 
 def serve(
@@ -137,7 +144,9 @@ def serve(
             grpc=_grpc(server.Grpc, grpc, grpc_url, tls),
         )
         options = {"http": server.http_protocol(_allow_connections(renderer, limits)), **tls}
-        _run(renderer, served, host, port, names or list(runtime.agents), is_open=is_open, options=options)
+        chosen = _names(protocols) or ("a2a", *OTHERS)
+        tell = partial(_tell, renderer, names or list(runtime.agents), chosen, is_open=is_open)
+        _run(renderer, served, host, port, tell=tell, options=options)
 
 
 def _names(given: str) -> list[str] | None:
@@ -251,9 +260,8 @@ def _run(
     served: Any,
     host: str,
     port: int,
-    agents: Sequence[str],
     *,
-    is_open: bool,
+    tell: Callable[[str, Any], None],
     options: dict[str, Any],
 ) -> None:
     import uvicorn
@@ -280,7 +288,7 @@ def _run(
                 bound = self.servers[0].sockets[0].getsockname()
                 shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
                 scheme = "https" if "ssl_certfile" in options else "http"
-                _tell(renderer, f"{scheme}://{shown}:{bound[1]}", agents, served.state.serving, is_open=is_open)
+                tell(f"{scheme}://{shown}:{bound[1]}", served.state.serving)
 
     with _listener(host, port) as listener:
         config = uvicorn.Config(
@@ -302,14 +310,20 @@ def _listener(host: str, port: int, option: str = "--port or --host") -> socket.
         raise UsageError(f"can't listen on {host}:{port}: {why}; give another {option}") from error
 
 
-def _tell(renderer: Renderer, url: str, agents: Sequence[str], serving: Any, *, is_open: bool) -> None:
+def _tell(
+    renderer: Renderer, agents: Sequence[str], protocols: Sequence[str], url: str, serving: Any, *, is_open: bool
+) -> None:
     """Print the addresses of everything served."""
-    for name in agents:
+    for name in agents if "a2a" in protocols else ():
         base = url if len(agents) == 1 else f"{url}/a2a/{name}"
         renderer.line(f"{name}: A2A (JSON-RPC and HTTP+JSON) at {base}", "bold")
         renderer.note(f"card: {base}/.well-known/agent-card.json")
     if serving.grpc_port is not None:
         renderer.note(f"gRPC: A2A at {serving.grpc.address(serving.grpc_port)}")
+    renderer.note(f"console: {url}/console/")
     renderer.note(f"HTTP API: {url}/v1 (described by {url}/openapi.json)")
+    for protocol, address in OTHERS.items():
+        if protocol in protocols:
+            renderer.note(address.format(url=url))
     renderer.note("everybody who reaches this may call" if is_open else "callers need a key or a token")
     renderer.note("ctrl-C stops it, a second one at once")
