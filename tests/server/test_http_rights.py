@@ -185,6 +185,13 @@ async def test_audit_shows_refused_caller_to_operator() -> None:
         ]
 
 
+async def test_audit_shows_caller_without_the_scope() -> None:
+    async with serve_people(office()) as people:
+        assert (await people["ann"].get("/v1/keys")).status_code == 403
+        (entry,) = (await people["root"].get("/v1/audit")).json()["items"]
+        assert (entry["principal_id"], entry["action"], entry["outcome"]) == ("ann", "keys:admin", "denied")
+
+
 async def test_key_is_refused_within_a_second_of_its_revocation() -> None:
     async with serve_people(office()) as people:
         made = (await people["root"].post("/v1/keys", json={"name": "k", "scopes": ["user"]})).json()

@@ -84,12 +84,13 @@ class ApiRoute(BaseRoute):
 
 async def _respond(serving: Serving, operation: Operation, request: Request) -> Any:
     caller: Caller = request.scope["caller"]
+    call = Call(serving, operation, caller, request)
     if operation.scope not in (PUBLIC, AUTHENTICATED) and not caller.may(operation.scope):
+        await call.audit("denied", operation.name.partition(".")[0], None, operation.scope)
         raise NotAllowed(
             f"{operation.name} needs the scope {operation.scope!r}, which this credential doesn't have",
             operation.scope,
         )
-    call = Call(serving, operation, caller, request)
     given: dict[str, Any] = dict(request.path_params)
     if operation.query is not None:
         given["query"] = decode_query(operation.query, request.query_params)
