@@ -80,6 +80,7 @@ def test_lists_are_those_of_the_key(
     refused = wakeful("runs", "list", url)
     assert refused.exit_code != 0
     assert "credential" in refused.output
+    assert "the key in WAKEFUL_KEY" in refused.output
 
 
 def test_ticket_is_answered_by_its_prefix(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast
 import typer
 
 from ..agents import Agent
-from ..errors import ConfigurationError, UsageError
+from ..errors import ConfigurationError, NotAuthenticated, UsageError
 from ..models import ScriptedModel
 from ..runtime import Runtime, TenantRuntime
 from ..stores import open_store
@@ -119,7 +119,10 @@ def ask(
     """Run a coroutine function with the store or the server at a place; errors go to stderr."""
     with reported(Renderer()):
         if is_url(place):
-            return with_runtime(_client_of(place, tenant), None, work)
+            try:
+                return with_runtime(_client_of(place, tenant), None, work)
+            except NotAuthenticated as error:
+                raise NotAuthenticated(f"{error}; the command line sends the key in {KEY}") from error
         return with_runtime(runtime_of(place, may_be_new=may_be_new), tenant, work)
 
 
