@@ -65,13 +65,13 @@ async def noop() -> None:
 
 CODE = {
     "requests repeated after a failure of the model": str(RETRY.retries),
-    "answers gone on with that broke off": str(RETRY.stream_retries),
-    "pause before the model is asked again, at most": (
+    "continuations of an answer whose stream broke": str(RETRY.stream_retries),
+    "longest pause before the model is asked again": (
         f"{RETRY.backoff:g} s, doubled up to {RETRY.max_backoff:g} s"
     ),
-    "the same, where it has no capacity": f"{RETRY.overloaded_backoff:g} s",
-    "a vendor's own time that is waited for": f"{RETRY.max_retry_after:g} s",
-    "time for an answer's beginning or its next piece": f"{RETRY.idle_timeout:g} s",
+    "first pause after the model had no capacity": f"{RETRY.overloaded_backoff:g} s",
+    "longest `Retry-After` of a vendor that is waited for": f"{RETRY.max_retry_after:g} s",
+    "time until an answer's first or next chunk": f"{RETRY.idle_timeout:g} s",
     "time for one answer": f"{RETRY.answer_timeout:g} s",
     "failures in a row that open a model's breaker": str(guard.FAILURES),
     "time until a breaker lets one request try": f"{guard.COOLDOWN:g} s",
@@ -83,10 +83,10 @@ CODE = {
     "timeout of a task": str(task(noop).timeout).lower(),
     "what a finished task does to an idle thread": default_of(Tasks.spawn, "wake"),
     "missed occurrences of a schedule": default_of(Schedules.put, "missed"),
-    "events that a task may tell its owner": str(MAX_EVENTS),
+    "events that a task may send to its owner": str(MAX_EVENTS),
     "an event of a task": kib(MAX_EVENT_BYTES),
     "events of a task that the model is shown at once": str(MAX_SHOWN),
-    "missed occurrences that are made up for at once": str(MAX_AT_ONCE),
+    "missed occurrences that are started at once": str(MAX_AT_ONCE),
     "how late an occurrence may be without being missed": f"{GRACE_MS / 1000:g} s",
     "what the model is shown of a result": kib(Tool.max_result_bytes),
     "time for a call that was told to stop": f"{default_of(Runtime.__init__, 'cancel_grace'):g} s",
@@ -102,7 +102,7 @@ CODE = {
     "a thread's id": f"{arguments.MAX_THREAD_ID_BYTES} bytes",
     "a state value, encoded": kib(MAX_VALUE_BYTES),
     "sync tools at once in a runtime": str(default_of(ToolThreads.__init__, "limit")),
-    "sync tools besides that were let go of and still run": str(default_of(ToolThreads.__init__, "abandoned")),
+    "abandoned sync tools that still run, besides those": str(default_of(ToolThreads.__init__, "abandoned")),
     "rounds of actions in a phase": str(MAX_ACTION_ROUNDS),
     "events that a reader may lag behind": f"{local.MAX_BACKLOG:,}",
     "events of finished runs are kept": days(RETENTION.events),
@@ -119,7 +119,7 @@ CODE = {
     "time for one delivery": f"{DELIVERY.timeout:g} s",
     "a payload before it becomes a blob": kib(BLOB_BYTES),
     "time between checkpoints of a streamed answer": f"{INTERVAL_MS} ms",
-    "share of a model's window from which on a conversation is summarised": str(Compaction().threshold),
+    "share of a model's window at which a conversation is summarised": str(Compaction().threshold),
     "tokens of a summary": f"{Compaction().max_tokens:,}",
     "newest messages that are left out last": str(WindowPolicy().min_recent),
 }

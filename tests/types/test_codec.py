@@ -187,6 +187,7 @@ FREE = {
     "extra",
     "headers",
     "input",
+    "kept",
     "location",
     "metadata",
     "output",
