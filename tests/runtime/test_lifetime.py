@@ -174,7 +174,7 @@ async def test_tenants_handle_reaches_no_other_tenant_and_no_lifetime(scripted: 
 def test_runtime_has_few_public_attributes(scripted: Scripted) -> None:
     runtime = Runtime([Agent("agent", model=scripted())])
     verbs = "run run_sync start stream resume resume_sync cancel send events wait close tenant as_worker override"
-    nouns = "usage runs threads tickets grants tasks mail schedules workers agents store memories"
+    nouns = "usage runs threads tickets grants tasks mail schedules workers agents store memories tracer"
     assert {name for name in dir(runtime) if not name.startswith("_")} == {*verbs.split(), *nouns.split()}
 
 
