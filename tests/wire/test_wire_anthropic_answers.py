@@ -366,6 +366,50 @@ async def test_usage_has_caches_thoughts_and_compactions(way: str) -> None:
     assert found.usage == Usage(6210, 370, 1000, 200, 250, searches=2)
 
 
+async def test_completed_answer_may_be_empty() -> None:
+    """The model has nothing to add, such as after a result, as "Handling stop reasons" says."""
+    found = await heard(MODEL, json.dumps(message()).encode(), kind="application/json")
+    assert (found.texts, found.stop, found.usage) == ([], "end_turn", Usage(9, 20))
+
+
+@pytest.mark.parametrize("reason", ["tool_use", "odd"])
+async def test_end_that_has_no_content_by_mistake_is_an_error(reason: str) -> None:
+    found = await outcome(MODEL, json.dumps(message(stop=reason)).encode(), kind="application/json")
+    assert isinstance(found, StreamBroken)
+    assert repr(reason) in str(found)
+
+
+async def test_usage_includes_advisors() -> None:
+    """Their tokens are in no total, like those of compactions."""
+    counts = {
+        "input_tokens": 100,
+        "output_tokens": 50,
+        "cache_read_input_tokens": 5,
+        "cache_creation_input_tokens": 0,
+    }
+    ran = [{"type": "message", **USAGE}, {"type": "advisor_message", "model": "claude-opus-5", **counts}]
+    body = message({"type": "text", "text": "Hi"}, usage={**USAGE, "iterations": ran})
+    found = await heard(MODEL, json.dumps(body).encode(), kind="application/json")
+    assert found.usage == Usage(114, 70, 5)
+
+
+async def test_streamed_input_of_another_block_is_kept() -> None:
+    block = {"type": "new_tool_use", "id": "n1", "name": "new", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": '{"a": 1}'}
+    given = [
+        {"type": "message_start", "message": message(stop=None)},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": USAGE},
+        {"type": "message_stop"},
+    ]
+    found = await heard(MODEL, b"".join([sse(one, one["type"]) for one in given]))
+    (tool,) = found.parts
+    assert isinstance(tool, ServerTool)
+    assert tool.raw == ({**block, "input": {"a": 1}},)
+
+
 async def test_usage_may_be_missing_or_null() -> None:
     events = streamed(message({"type": "text", "text": "So"}))
     events[0]["message"].pop("usage")

@@ -153,6 +153,17 @@ async def test_whole_answer_is_read() -> None:
     assert found.usage == Usage(109, 4, 80, 20)
 
 
+@pytest.mark.parametrize("reason", ["tool_use", "odd"])
+async def test_end_that_has_no_content_by_mistake_is_an_error(reason: str) -> None:
+    with pytest.raises(StreamBroken, match=f"for the reason '{reason}'"):
+        await read(reply(answer(stop=reason)))
+
+
+async def test_completed_answer_may_be_empty() -> None:
+    found = await read(reply(answer()))
+    assert (found.texts, found.stop, found.usage.output_tokens) == ([], "end_turn", 4)
+
+
 async def test_system_tools_are_switched_on_for_nova() -> None:
     async with WireServer(*[reply(answer(block(0, None, {"text": "So"})))] * 2) as server:
         nova = BedrockModel("us.amazon.nova-2-lite-v1:0", base_url=server.url, api_key="k", region="us-east-1")

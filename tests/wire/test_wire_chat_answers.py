@@ -145,6 +145,52 @@ async def test_json_body_of_another_api_is_no_answer() -> None:
     assert "isn't the vendor's API" in str(error)
 
 
+def older(text: str, finish: str | None = None) -> dict[str, Any]:
+    """A chunk of the older API of completions."""
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+    return {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (events(older("Hi "), older("you"), older("", "stop")), "text/event-stream"),
+        (events(older("Hi you", "stop"), done=False), "text/event-stream"),
+        (json.dumps(older("Hi you", "stop")).encode(), "application/json"),
+    ],
+    ids=["chunks", "one-chunk", "body"],
+)
+async def test_text_of_the_older_api_is_read(body: bytes, kind: str) -> None:
+    found = await heard(make, body, kind=kind)
+    assert ("".join(found.texts), found.stop) == ("Hi you", "end_turn")
+
+
+async def test_text_beside_a_delta_is_not_read_twice() -> None:
+    both = _chunk({"content": "Hi"})
+    both["choices"][0]["text"] = "Hi"
+    assert (await heard(make, events(both, END))).texts == ["Hi"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"index": 0, "output": "Hi", "finish_reason": "stop"},
+        {"index": 0, "delta": {}, "finish_reason": "tool_calls"},
+        {"index": 0, "delta": {}, "finish_reason": "odd"},
+    ],
+    ids=["no-place", "no-call", "odd"],
+)
+async def test_end_that_has_no_content_by_mistake_is_an_error(choice: dict[str, Any]) -> None:
+    found = await outcome(make, events({**_chunk({}), "choices": [choice]}))
+    assert isinstance(found, StreamBroken)
+    assert repr(choice["finish_reason"]) in str(found)
+
+
+async def test_completed_answer_may_be_empty() -> None:
+    found = await heard(make, events(_chunk({"content": ""}), END))
+    assert (found.texts, found.stop) == ([], "end_turn")
+
+
 async def test_legacy_function_call_is_a_call() -> None:
     body = completion(
         {"content": None, "function_call": {"name": "look", "arguments": '{"at": 1}'}}, "function_call"

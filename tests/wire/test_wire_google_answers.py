@@ -156,6 +156,29 @@ async def test_media_is_read_inside_and_by_url(way: Encode) -> None:
     ]
 
 
+async def test_thoughts_other_than_text_are_content(way: Encode) -> None:
+    """Models that draw think in images, and models with tools may run code in a thought."""
+    ran = {"executableCode": {"language": "PYTHON", "code": "1"}}
+    draft = {"inlineData": {"mimeType": "image/png", "data": "QUJD"}}
+    given = [text("Hm", thought=True), {**draft, "thought": True}, {**ran, "thought": True}, text("Hi")]
+    found = await read(way, response(*given, finish="STOP"))
+    assert (found.texts, found.parts[0]) == (["Hi"], Image(Base64("image/png", "QUJD")))
+    assert [part.name for part in found.parts[1:] if isinstance(part, ServerTool)] == ["code_execution"] * 2
+
+
+async def test_completed_answer_may_be_empty(way: Encode) -> None:
+    found = await read(way, response(finish="STOP"))
+    assert (found.texts, found.stop, found.usage) == ([], "end_turn", Usage(9, 4))
+
+
+async def test_chunk_of_a_corpus_is_quoted_with_its_pages(way: Encode) -> None:
+    chunk = {"text": "Green.", "pageSpan": {"firstPage": 2, "lastPage": 3}}
+    grounding = {"groundingChunks": [{"retrievedContext": {"uri": "gs://a", "title": "Tea", "ragChunk": chunk}}]}
+    (cited,) = (await read(way, response(text("Hi"), finish="STOP", groundingMetadata=grounding))).parts
+    assert isinstance(cited, Citation)
+    assert (cited.quote, cited.location) == ("Green.", {"first_page": 2, "last_page": 3})
+
+
 async def test_transcript_and_unknown_parts_are_content(way: Encode) -> None:
     spoken = {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}, "audioTranscription": {"text": "Hi"}}
     found = await read(way, response(spoken, {"hologram": {"x": 1}}, finish="STOP"))

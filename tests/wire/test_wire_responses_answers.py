@@ -143,6 +143,37 @@ async def test_responses_error_has_the_vendors_words(failure: dict[str, Any]) ->
     assert not error.transient
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+async def test_failure_without_an_error_says_the_status(status: str) -> None:
+    found = await outcome(make, stream(event(status, response={**_response(status, [], USED), "error": None})))
+    assert isinstance(found, StreamBroken)
+    assert f"the response is {status}" in str(found)
+
+
+@pytest.mark.parametrize("why", ["max_messages", "odd"])
+async def test_incomplete_response_without_content_is_an_error(why: str) -> None:
+    response = {**_response("incomplete", [], USED), "incomplete_details": {"reason": why}}
+    found = await outcome(make, stream(event("incomplete", response=response)))
+    assert isinstance(found, StreamBroken)
+    assert repr(why) in str(found)
+
+
+async def test_completed_response_may_be_empty() -> None:
+    found = await heard(make, stream(completed()))
+    assert (found.texts, found.stop, found.usage) == ([], "end_turn", USED)
+
+
+async def test_arguments_at_the_start_of_a_call_are_kept() -> None:
+    found = await heard(make, stream(added(CALL), completed()))
+    assert [call.arguments for call in found.message().calls] == [{"at": 1}]
+
+
+async def test_text_of_events_without_an_index_is_read_once() -> None:
+    given = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hi"}
+    ended = {"type": "response.output_item.done", "item": MESSAGE}
+    assert (await heard(make, stream(given, ended, completed(MESSAGE)))).texts == ["Hi"]
+
+
 async def test_refusal_of_a_whole_answer_is_text() -> None:
     refusal = {**MESSAGE, "content": [{"type": "refusal", "refusal": "I can't."}]}
     assert (await heard(make, stream(completed(refusal)))).texts == ["I can't."]

@@ -19,6 +19,7 @@ __all__ = [
     "VENDOR",
     "call_signature",
     "citation",
+    "decoded",
     "finished",
     "open_tools",
     "other",
@@ -52,14 +53,17 @@ def server_tools(specs: Iterable[ServerToolSpec]) -> list[dict[str, Any]]:
 
 def started(raw: Mapping[str, Any], text: str = "") -> ServerTool:
     """A tool that was called, while it runs. `text` is its streamed input."""
-    given: Any = raw.get("input")
-    if text:
-        try:
-            given = msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            given = text
+    given: Any = decoded(text) if text else raw.get("input")
     block: dict[str, Any] = {**raw, "input": given if isinstance(given, dict) else {}}
     return ServerTool(raw["id"], _name_of(raw), given, None, "running", VENDOR, (block,))
+
+
+def decoded(text: str) -> Any:
+    """A streamed input; the text itself if it isn't JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def finished(raw: Mapping[str, Any], paused: ServerTool | None, running: ServerTool | None) -> ServerTool:

@@ -23,7 +23,7 @@ from ..protocol import (
 from ..shared.faults import parse_fault, to_error
 from ..shared.reader import Reader
 from .request import OUTPUT_TOOL
-from .server_tools import RESULT, USES, VENDOR, call_signature, citation, finished, other, started
+from .server_tools import RESULT, USES, VENDOR, call_signature, citation, decoded, finished, other, started
 from .usage import Counts
 
 __all__ = ["MessagesReader"]
@@ -218,7 +218,8 @@ class MessagesReader(Reader):
             case "redacted_thinking":
                 pass
             case _:
-                yield PartChunk(other(raw, f"{self._id}/{index}"))
+                given = {"input": decoded("".join(block.pieces))} if block.pieces else {}
+                yield PartChunk(other({**raw, **given}, f"{self._id}/{index}"))
 
     def _finish(self, delta: dict[str, Any], usage: dict[str, Any] | None) -> Iterator[Chunk]:
         yield UsageChunk(self._counts.add(usage))
@@ -231,6 +232,8 @@ class MessagesReader(Reader):
             raise self.filtered(f"stopped the answer: {why}")
         for index in [*self._blocks]:
             yield from self._end_block(index)
+        if not self._seen and (reason not in _STOPS or reason == "tool_use"):
+            raise self.empty(str(reason))
         if reason == "tool_use" and not self._called:
             reason = "end_turn"  # The call was the answer.
         yield from self._stop(_STOPS.get(reason, "unknown"))

@@ -11,16 +11,18 @@ __all__ = ["Counts"]
 
 _INPUTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
+_OTHERS = ("compaction", "advisor_message")
+
 
 class Counts:
     """The counts of one answer. They are cumulative; an event may omit unchanged ones."""
 
-    __slots__ = ("_compactions", "_found")
+    __slots__ = ("_found", "_others")
 
     def __init__(self) -> None:
         self._found: dict[str, int] = {}
-        # The usage of compactions, which isn't in the totals.
-        self._compactions: list[Mapping[str, Any]] = []
+        # The usage of compactions and advisors, which isn't in the totals.
+        self._others: list[Mapping[str, Any]] = []
 
     def add(self, usage: Mapping[str, Any] | None) -> Usage:
         """Update the counts, and return the total."""
@@ -35,12 +37,12 @@ class Counts:
             if ran := usage.get("server_tool_use"):
                 found["searches"] = ran.get("web_search_requests") or 0
             if iterations := usage.get("iterations"):
-                self._compactions = [each for each in iterations if each.get("type") == "compaction"]
+                self._others = [each for each in iterations if each.get("type") in _OTHERS]
         return self._total()
 
     def _total(self) -> Usage:
         def count(name: str) -> int:
-            return self._found.get(name, 0) + sum(each.get(name) or 0 for each in self._compactions)
+            return self._found.get(name, 0) + sum(each.get(name) or 0 for each in self._others)
 
         fresh, read, written = map(count, _INPUTS)
         return Usage(

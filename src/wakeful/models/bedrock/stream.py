@@ -224,11 +224,12 @@ class EventReader(Reader):
     def _stop(self, reason: str) -> Iterator[Chunk]:
         for index in [*self._blocks]:
             yield from self._end_block(index)
-        if reason in _FILTERED or reason in _MALFORMED:
+        stop = _STOPS.get(reason, "unknown")
+        is_empty = not self._seen and stop in ("unknown", "tool_use")
+        if reason in _FILTERED or reason in _MALFORMED or is_empty:
             self._reason = reason
             return
         self.is_complete = True
-        stop = _STOPS.get(reason, "unknown")
         is_over = stop == "tool_use" and not self._is_called  # The vendor ran the tools itself.
         yield StopChunk("end_turn" if is_over else stop)
 
@@ -241,6 +242,8 @@ class EventReader(Reader):
     def _failure(self) -> ModelError:
         if self._reason in _MALFORMED:
             return self.broken(self._reason)
+        if self._reason not in _FILTERED:
+            return self.empty(self._reason)
         why = self._trace.get("actionReason")
         return self.filtered(f"refused the answer ({self._reason})" + (f": {why}" if why else ""))
 

@@ -86,12 +86,16 @@ def _source_of(chunk: Mapping[str, Any]) -> dict[str, Any] | None:
         if name == "retrievedContext":
             source = one.get("documentName") or one.get("mediaId") or url
             page = {"page_number": one["pageNumber"]} if one.get("pageNumber") is not None else {}
+            found: Mapping[str, Any] = one.get("ragChunk") or {}
+            pages: Mapping[str, Any] = found.get("pageSpan") or {}
+            ends = {"first_page": pages.get("firstPage"), "last_page": pages.get("lastPage")}
+            page |= {name: number for name, number in ends.items() if number is not None}
             return {
                 "kind": "document",
                 "url": url,
                 "title": one.get("title"),
                 "source": source,
-                "quote": one.get("text"),
+                "quote": one.get("text") or found.get("text"),
                 "location": page,
                 "raw": dict(chunk),
             }

@@ -40,6 +40,11 @@ _KNOWN = {
     *("text", "thought", "thoughtSignature", "inlineData", "fileData", "audioTranscription", "functionResponse"),
     *("mediaResolution", "videoMetadata", "partMetadata", "mediaProcessing", "speechMetadata"),
 }
+# What a thought may be besides a text.
+_HELD = (
+    *("functionCall", "executableCode", "codeExecutionResult", "toolCall", "toolResponse"),
+    *("inlineData", "fileData"),
+)
 _MEDIA: dict[str, type[Image | Audio | Video]] = {"image": Image, "audio": Audio, "video": Video}
 
 
@@ -122,7 +127,7 @@ class ResponseReader(Reader):
 
     def _part(self, part: dict[str, Any]) -> Iterator[Chunk]:
         signature, text = text_or_none(part.get("thoughtSignature")), _text(part)
-        if part.get("thought") and "functionCall" not in part:
+        if part.get("thought") and (text or not any(name in part for name in _HELD)):
             if text or signature:
                 yield ReasoningChunk(text, signature, None, VENDOR if signature else None)
             return

@@ -46,6 +46,8 @@ _FAILED = (
     *("malformed_function_call", "model_error"),
 )
 
+# Where a choice has its content: chunks, completions, and both in the older API of completions.
+_SHAPES = ("delta", "message", "text")
 # The fields of errors without an envelope.
 _BARE_ERRORS = ("message", "detail", "errors", "error_code")
 
@@ -58,6 +60,7 @@ class ChatReader(Reader):
         "_calls",
         "_has_content",
         "_has_delta",
+        "_has_shape",
         "_images",
         "_is_body",
         "_late_error",
@@ -81,6 +84,8 @@ class ChatReader(Reader):
         self._refusal: list[str] = []
         self._images: list[Any] = []
         self._has_delta = self._has_content = False
+        # Whether a choice had a place for content, which may be empty.
+        self._has_shape = False
         # Whether the answer came as one completion, which some servers give no reason for its end.
         self._is_body = False
         self._logprobs: list[Logprob] = []
@@ -133,12 +138,16 @@ class ChatReader(Reader):
 
     def _read_choice(self, choice: Mapping[str, Any], chunks: list[Chunk]) -> None:
         delta: Any = choice.get("delta")
+        if not self._has_shape:
+            self._has_shape = any(name in choice for name in _SHAPES)
         if delta:
             self._has_delta = True
             self._read_delta(delta, chunks)
         elif not self._has_delta and (message := choice.get("message")):
             self._read_delta(message, chunks)
             self._is_body = True
+        elif not self._has_delta and (text := choice.get("text")):
+            self._read_delta({"content": text}, chunks)
         if isinstance(logprobs := choice.get("logprobs"), dict):
             self._logprobs += logprobs_of(cast(dict[str, Any], logprobs).get("content"))
 
@@ -200,9 +209,12 @@ class ChatReader(Reader):
             raise self.filtered(f"stopped the answer ({reason})")
         if reason in _FAILED:
             raise self.broken(f"the vendor says that it failed ({reason})")
+        stop = _STOPS.get(reason, "unknown")
+        is_odd = stop in ("unknown", "tool_use") or not self._has_shape
+        if is_odd and not (self._has_content or len(self._calls) or self._refusal):
+            raise self.empty(reason)
         self._reasoning.close(chunks)
         self.is_complete = True
-        stop = _STOPS.get(reason, "unknown")
         chunks.append(StopChunk("tool_use" if stop == "end_turn" and len(self._calls) else stop))
 
     def _end_without_reason(self) -> list[Chunk]:

@@ -67,6 +67,7 @@ class ResponsesReader(Reader):
         "_calls",
         "_done",
         "_ended",
+        "_given",
         "_items",
         "_logprobs",
         "_moved",
@@ -86,6 +87,8 @@ class ResponsesReader(Reader):
         self._items: dict[Any, _Open] = {}
         # The ids of the calls by index; the complete items by index and by id, and how many they are.
         self._calls: dict[int, str] = {}
+        # The arguments that a call had at its start.
+        self._given: dict[int, Any] = {}
         self._done: set[Any] = set()
         self._ended = 0
         # The places of calls that share their index with an earlier one, by their ids.
@@ -205,6 +208,7 @@ class ResponsesReader(Reader):
         kind = item.get("type")
         if kind == "function_call":
             index = self._add_call(item, index)
+            self._given[index] = item.get("arguments")
             return (CallStartChunk(index, self._str(item["name"]), _id(item), call_signature(item)),)
         if kind in ("message", "reasoning") or not item.get("id") or self._client_call(item) is not None:
             return ()
@@ -276,7 +280,7 @@ class ResponsesReader(Reader):
         for place, part in enumerate(parts):
             at = {**event, "content_index": place}
             text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
-            if place not in self._open(event).texts and text:
+            if not {place, None} & self._open(event).texts and text:
                 is_refusal = part.get("type") == "refusal"
                 chunks += self._refuse({**at, "delta": text}) if is_refusal else self._text(at, text)
             self._logprobs += logprobs_of(part.get("logprobs"))
@@ -327,6 +331,9 @@ class ResponsesReader(Reader):
                     chunks.append(PartChunk(whole))
             elif len(output) > self._ended and index not in self._done and item.get("id") not in self._done:
                 chunks += self._end_item({"item": item, "output_index": index})
+        for index, given in self._given.items():
+            if given:
+                chunks += self._all_arguments({"output_index": index, "arguments": given})
         usage: Any = response.get("usage")
         if isinstance(usage, dict):
             searches = sum(map(is_search, self._tools.values()))
@@ -339,6 +346,8 @@ class ResponsesReader(Reader):
             if why == "content_filter":
                 raise self.filtered("stopped the answer")
             reason = "max_tokens" if why == "max_output_tokens" else "unknown"
+            if reason == "unknown" and not (self._items or self._done or self._calls):
+                raise self.empty(str(why or status))
         elif response.get("error"):
             raise self._error(response)
         elif status != "completed":
@@ -348,7 +357,10 @@ class ResponsesReader(Reader):
 
     def _fail(self, event: Event) -> Sequence[Chunk]:
         response: Event = event.get("response") or {}
-        raise self._error(response if response.get("error") else event)
+        found = response if response.get("error") else event
+        if not any(found.get(name) for name in ("error", "message", "code")):
+            raise self.broken(f"the response is {response.get('status') or event['type']}, and it doesn't say why")
+        raise self._error(found)
 
     def _error(self, found: Event) -> Exception:
         error: Any = found.get("error")

@@ -45,6 +45,10 @@ class Reader:
         """Build the error for an incomplete or malformed answer."""
         return stream_broken(self.model, why, request_id=self.request_id)
 
+    def empty(self, reason: str) -> StreamBroken:
+        """Build the error for an answer without content that didn't end as an empty answer may."""
+        return self.broken(f"it has no content, and the vendor stopped it for the reason {reason!r:.80}")
+
     def filtered(self, why: str) -> ContentFiltered:
         """Build the error for an answer that the vendor's filter stopped."""
         message = f"{self.model}: the vendor's filter {why}"
