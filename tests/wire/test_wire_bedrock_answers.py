@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from wire_bedrock import STREAM, Bedrock, event
 from wire_mutations import mutate
 from wire_script import json_reply
@@ -162,6 +163,19 @@ async def test_end_that_has_no_content_by_mistake_is_an_error(reason: str) -> No
 async def test_completed_answer_may_be_empty() -> None:
     found = await read(reply(answer()))
     assert (found.texts, found.stop, found.usage.output_tokens) == ([], "end_turn", 4)
+
+
+async def test_system_messages_are_instructions_or_marked() -> None:
+    first, later = (replace(user_message(text), role="system") for text in ("Be kind.", "Be brief."))
+    messages = [first, user_message("Hi"), Heard.of([Text("Yes?")]), later, user_message("Why?")]
+    body = await asked(Bedrock(), ModelRequest("You sell tea.", messages))
+    assert body["system"][0] == {"text": "You sell tea.\n\nBe kind."}
+    assert body["messages"][2]["content"][:2] == [{"text": "<system>\nBe brief.\n</system>"}, {"text": "Why?"}]
+
+
+async def test_conversation_begins_with_the_user() -> None:
+    body = await asked(Bedrock(), ModelRequest("", [Heard.of([Text("Welcome.")]), user_message("Hi")]))
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
 
 async def test_system_tools_are_switched_on_for_nova() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from wire_google import Google
 from wire_mutations import mutate
 from wire_script import sse
@@ -286,6 +287,19 @@ async def test_other_candidates_are_left_out(way: Encode) -> None:
     both = response(text("one"), finish="STOP")
     both["candidates"].append({"content": {"parts": [text("two")]}, "index": 1, "finishReason": "STOP"})
     assert (await read(way, both)).texts == ["one"]
+
+
+async def test_system_messages_are_instructions_or_marked() -> None:
+    first, later = (replace(user_message(text), role="system") for text in ("Be kind.", "Be brief."))
+    messages = [first, user_message("Hi"), Heard.of([Text("Yes?")]), later, user_message("Why?")]
+    body = await asked(Google(), ModelRequest("You sell tea.", messages))
+    assert body["systemInstruction"]["parts"] == [{"text": "You sell tea.\n\nBe kind."}]
+    assert [each["parts"][0]["text"] for each in body["contents"]] == [
+        "Hi",
+        "Yes?",
+        "<system>\nBe brief.\n</system>",
+        "Why?",
+    ]
 
 
 async def test_server_tools_are_switched_on() -> None:

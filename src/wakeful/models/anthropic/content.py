@@ -7,7 +7,16 @@ from typing import Any
 
 from ...types.content import Base64, Document, Image, ServerTool, Text, Thinking, ToolCall, ToolReply, Url
 from ..protocol import ModelRequest
-from ..shared.history import CitedText, Entry, Media, build_entries, call_ids, found_tools
+from ..shared.history import (
+    CitedText,
+    Entry,
+    Media,
+    build_entries,
+    call_ids,
+    found_tools,
+    mark_system,
+    take_system_text,
+)
 from ..shared.vendor import document_text, media_type_of, unsupported
 from .server_tools import VENDOR, signed_fields
 
@@ -24,9 +33,7 @@ def convert_messages(
     found = build_entries(request.messages, _is_own, _accepts, _accepts, vendor=VENDOR)
     ids = call_ids(found, _CALL_ID)
     deferred = frozenset([spec.name for spec in request.tools if spec.deferred])
-    head: list[str] = [request.system] if request.system else []
-    while found and found[0].role == "system":
-        head += [part.text for part in found.pop(0).content if isinstance(part, Text)]
+    head = take_system_text(request.system, found)
     messages: list[dict[str, Any]] = []
     for place, entry in enumerate(found):
         blocks = _blocks(shown, entry, ids, deferred)
@@ -36,7 +43,7 @@ def convert_messages(
                 messages.append({"role": "system", "content": blocks})
                 continue
             for block in blocks:
-                block["text"] = f"<system>\n{block['text']}\n</system>"
+                block["text"] = mark_system(block["text"])
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         elif blocks:
@@ -47,7 +54,7 @@ def convert_messages(
         and (last := messages[-1]["content"][-1])["type"] == "text"
     ):
         last["text"] = last["text"].rstrip()  # The API refuses to continue an answer that ends in whitespace.
-    return "\n\n".join(head), messages
+    return head, messages
 
 
 def _fits_system(found: list[Entry], place: int) -> bool:

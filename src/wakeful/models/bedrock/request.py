@@ -25,7 +25,7 @@ from ...types.content import (
     Video,
 )
 from ..protocol import ModelRequest
-from ..shared.history import Entry, Media, build_entries, call_ids, output_prompt
+from ..shared.history import Entry, Media, build_entries, call_ids, mark_system, output_prompt, take_system_text
 from ..shared.support import check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import media_type_of, unsupported
 from .settings import SUPPORT, parse_settings, reasoning_fields, supports_cache, supports_schemas
@@ -73,7 +73,8 @@ def build_request(model: str, name: str, request: ModelRequest) -> dict[str, Any
     check_server_tools(name, request.server_tools, SUPPORT)
     found = build_entries(request.messages, _is_own, _accepts, _in_results, vendor=VENDOR)
     cached = extra.get("cache", supports_cache(model))
-    system = [request.system] if request.system else []
+    head = take_system_text(request.system, found)
+    system = [head] if head else []
     fields, output = dict(extra.get("fields", {})), dict[str, Any]()
     if chosen.reasoning is not None:
         own, effort = reasoning_fields(name, model, chosen.reasoning)
@@ -170,12 +171,17 @@ def _messages(name: str, found: Sequence[Entry], cached: bool) -> list[dict[str,
         for part in entry.content:
             if isinstance(part, ServerTool):
                 blocks += part.raw
+            elif entry.role == "system":
+                blocks += [{"text": mark_system(part.text)}] if isinstance(part, Text) else []
             else:
                 blocks.append(_block(name, part, ids, used_names))
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         else:
             messages.append({"role": role, "content": blocks})
+    if messages and messages[0]["role"] == "assistant":
+        # The API refuses a conversation that doesn't start with the user.
+        messages.insert(0, {"role": "user", "content": [{"text": "The conversation begins."}]})
     for message in messages:
         # A document needs a text beside it.
         if any("document" in block for block in message["content"]) and not _has_text(message["content"]):

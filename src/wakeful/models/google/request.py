@@ -23,7 +23,7 @@ from ...types.content import (
 )
 from ...types.requests import ModelSettings
 from ..protocol import ModelRequest
-from ..shared.history import Entry, Media, build_entries, call_ids, output_prompt
+from ..shared.history import Entry, Media, build_entries, call_ids, mark_system, output_prompt, take_system_text
 from ..shared.support import check_server_tools, check_settings, tool_choice_of
 from ..shared.vendor import media_type_of, parse_extra, unsupported
 from .settings import SUPPORT, GoogleSettings
@@ -53,9 +53,10 @@ def build_request(model: str, name: str, request: ModelRequest) -> tuple[list[di
         signs_behind=True,
         vendor=VENDOR,
     )
+    system = take_system_text(request.system, found)
     ids = call_ids(found, _IDS)
     contents = [_content(name, entry, ids, is_old) for entry in found]
-    return contents, _config(name, request, is_old)
+    return contents, _config(name, request, is_old, system)
 
 
 def _is_own(thinking: Thinking) -> bool:
@@ -71,11 +72,11 @@ def _in_results(part: Media, is_old: bool) -> bool:
     return not is_old and isinstance(part, Image | Document) and isinstance(part.source, Base64)
 
 
-def _config(name: str, request: ModelRequest, is_old: bool) -> dict[str, Any]:
+def _config(name: str, request: ModelRequest, is_old: bool, head: str) -> dict[str, Any]:
     settings = request.settings
     extra = dict(parse_extra("google", settings.extra, GoogleSettings))
     include = extra.pop("include_thoughts", None)
-    system = [request.system] if request.system else []
+    system = [head] if head else []
     config: dict[str, Any] = {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -142,6 +143,9 @@ def _thinking(name: str, settings: ModelSettings, is_old: bool, include: bool | 
 def _content(name: str, entry: Entry, ids: dict[str, str], is_old: bool) -> dict[str, Any]:
     if entry.role == "tool":
         return {"role": "user", "parts": [_result(name, reply, ids[reply.call_id]) for reply in entry.replies]}
+    if entry.role == "system":
+        texts = [part.text for part in entry.content if isinstance(part, Text)]
+        return {"role": "user", "parts": [{"text": mark_system(text)} for text in texts]}
     if entry.role != "assistant":
         return {
             "role": "user",

@@ -37,11 +37,13 @@ __all__ = [
     "build_entries",
     "call_ids",
     "found_tools",
+    "mark_system",
     "media_kind",
     "output_prompt",
     "placeholder_for",
     "replace_old_media",
     "reply_text",
+    "take_system_text",
 ]
 
 Media = Image | Audio | Video | Document
@@ -224,6 +226,19 @@ def call_ids(found: Iterable[Entry], fits: re.Pattern[str]) -> dict[str, str]:
             ids[call.id] = chosen
             taken.add(chosen)
     return ids
+
+
+def take_system_text(system: str, found: list[Entry]) -> str:
+    """Join the system messages at the start of a conversation to its system text, and remove them from `found`."""
+    texts = [system] if system else []
+    while len(found) > 1 and found[0].role == "system":
+        texts += [part.text for part in found.pop(0).content if isinstance(part, Text)]
+    return "\n\n".join(texts)
+
+
+def mark_system(text: str) -> str:
+    """Mark the text of a system message that is sent as a user's, to a vendor that has no other place for it."""
+    return f"<system>\n{text}\n</system>"
 
 
 def media_kind(part: Media) -> str:
