@@ -17,6 +17,7 @@ from wakeful.server import app, lifespan
 PEOPLE: dict[str, dict[str, Any]] = {
     "ann": {"scopes": ["user"]},
     "carl": {"scopes": ["approver"], "groups": ["finance"]},
+    "root": {"scopes": ["admin"]},
     "dora": {"scopes": ["approver"], "groups": ["finance"]},
     "emil": {"scopes": ["tickets:read", "tickets:answer"], "groups": ["finance"]},
     "fred": {"scopes": ["user"]},
@@ -74,6 +75,18 @@ async def test_requester_is_refused_and_assignee_approves() -> None:
         assert decision["auth"].startswith("key:")
 
 
+async def test_refused_answers_are_in_the_audit() -> None:
+    async with payments(Approval(groups=("finance",))) as (people, _):
+        ticket = await ask(people)
+        await answer(people["ann"], ticket, verdict="approve")
+        many = {"answers": [{"ticket_id": ticket["id"], "verdict": "approve"}]}
+        (outcome,) = (await people["ann"].post("/v1/tickets:answer", json=many)).json()
+        assert outcome["problem"]["status"] == 403
+        entries = (await people["root"].get("/v1/audit")).json()["items"]
+        refused = [(e["principal_id"], e["action"], e["resource"], e["resource_id"]) for e in entries]
+        assert refused == [("ann", "tickets:answer", "ticket", ticket["id"])] * 2
+
+
 async def test_ticket_is_hidden_from_those_it_doesnt_concern() -> None:
     async with payments(Approval(groups=("finance",))) as (people, paid):
         ticket = await ask(people)
@@ -83,7 +96,7 @@ async def test_ticket_is_hidden_from_those_it_doesnt_concern() -> None:
             name: (await people[name].get("/v1/tickets:count?assignee=me&status=open")).json()["count"]
             for name in people
         }
-        assert counts == {"ann": 0, "carl": 1, "dora": 1, "emil": 1, "fred": 0}
+        assert counts == {"ann": 0, "carl": 1, "dora": 1, "emil": 1, "fred": 0, "root": 0}
         assert paid == []
 
 

@@ -78,6 +78,8 @@ class Call:
         self.http = request
         self.runtime: TenantRuntime = serving.runtime_of(caller)
         self.body = b""
+        # The resource and action that `require` refused.
+        self._refused: tuple[str, str | None, str] | None = None
 
     @property
     def author(self) -> Author | None:
@@ -152,7 +154,7 @@ class Call:
             await self.audit("denied", resource.kind, resource.id, action)
             kind = _UNKNOWN.get(resource.kind, UsageError)
             raise kind(f"no {resource.kind} {resource.id!r:.80} for this caller")
-        await self.audit("denied", resource.kind, resource.id, action)
+        self._refused = (resource.kind, resource.id, action)
         raise self.refused(action, verdict.reason if isinstance(verdict, Deny) else "")
 
     async def permits(self, action: str, resource: Resource) -> bool:
@@ -202,6 +204,12 @@ class Call:
     ) -> None:
         """Write an entry of the audit."""
         await self.serving.audit(self.runtime, self.caller, action or self.operation.name, outcome, kind, an_id)
+
+    async def audit_refusal(self, kind: str, an_id: str | None) -> None:
+        """Write an entry for a refusal of this call, about this resource unless `require` refused another."""
+        kind, an_id, action = self._refused or (kind, an_id, self.operation.scope)
+        self._refused = None
+        await self.audit("denied", kind, an_id, action)
 
     # -- conditions ------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
 from ...errors import NotAllowed
-from ...identity import AUTHENTICATED, PUBLIC, Caller
+from ...identity import AUTHENTICATED, PUBLIC
 from ..problems import error_response, problem_of, problem_response
 from ..serving import Serving
 from ..sse import EventStream
@@ -83,10 +83,18 @@ class ApiRoute(BaseRoute):
 
 
 async def _respond(serving: Serving, operation: Operation, request: Request) -> Any:
-    caller: Caller = request.scope["caller"]
-    call = Call(serving, operation, caller, request)
-    if operation.scope not in (PUBLIC, AUTHENTICATED) and not caller.may(operation.scope):
-        await call.audit("denied", operation.name.partition(".")[0], None, operation.scope)
+    call = Call(serving, operation, request.scope["caller"], request)
+    try:
+        return await _handle(call, request)
+    except NotAllowed:
+        kind, an_id = next(iter(request.path_params.items()), (operation.name.partition(".")[0], None))
+        await call.audit_refusal(kind, an_id)
+        raise
+
+
+async def _handle(call: Call, request: Request) -> Any:
+    operation = call.operation
+    if operation.scope not in (PUBLIC, AUTHENTICATED) and not call.caller.may(operation.scope):
         raise NotAllowed(
             f"{operation.name} needs the scope {operation.scope!r}, which this credential doesn't have",
             operation.scope,

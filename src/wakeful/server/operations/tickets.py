@@ -24,6 +24,7 @@ from ...dispatch import RunResult
 from ...errors import (
     CannotResume,
     InvalidDecision,
+    NotAllowed,
     StaleDecision,
     TicketClosed,
     UnknownRun,
@@ -254,6 +255,8 @@ async def _answer_one(call: Call, body: DecisionBody) -> TicketOutcome:
     try:
         done = await _submit(call, await ticket_of(call, body.ticket_id), body)
     except WakefulError as error:
+        if isinstance(error, NotAllowed):
+            await call.audit_refusal("ticket", body.ticket_id)
         return TicketOutcome(ticket_id=body.ticket_id, problem=problem_of_error(error))
     return TicketOutcome(ticket_id=body.ticket_id, status=done.status)
 
