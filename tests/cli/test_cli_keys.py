@@ -50,6 +50,9 @@ def test_created_key_is_accepted_until_revoked(wakeful: Callable[..., Result], s
     with pytest.raises(NotAuthenticated, match="revoked"):
         asyncio.run(_caller(store, made["key"]))
     assert "revoked" in wakeful("keys", "list", store).stdout
+    entries = [json.loads(line) for line in wakeful("audit", store, "--json").stdout.splitlines()]
+    found = [(entry["action"], entry["auth"], entry["resource_id"]) for entry in entries]
+    assert found == [("keys.revoke", "shell", made["id"]), ("keys.create", "shell", made["id"])]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, cast
 
 import typer
@@ -10,7 +12,8 @@ import typer
 from ..api.operators import CreatedKey, KeyView
 from ..identity import ROLES, create_key, revoke_key
 from ..runtime import TenantRuntime
-from ..types.ids import now_ms
+from ..stores import Records
+from ..types.ids import new_id, now_ms
 from ..types.records import ApiKey, AuditEntry
 from .locations import Json, Place, Tenant, ask, is_url, show
 from .tables import print_list
@@ -59,7 +62,9 @@ def create(
         if is_url(place):
             made: CreatedKey = await cast(Any, runtime).keys.create(name, **wanted)
             return made.key, made.text or ""
-        return await create_key(runtime.store, name, **wanted)
+        key, text = await create_key(runtime.store, name, **wanted)
+        await _audit_change(runtime, "keys.create", key.id)
+        return key, text
 
     key, text = ask(place, tenant, make)
     show(json, {"id": key.id, "key": text, "principal": key.principal_id, "scopes": list(key.scopes)}, text)
@@ -98,7 +103,11 @@ def revoke(place: Place, key: Key, tenant: Tenant = None, json: Json = False) ->
     """Revoke an API key. Every server refuses it within a second."""
 
     async def end(runtime: TenantRuntime) -> ApiKey | KeyView:
-        return await (cast(Any, runtime).keys.revoke(key) if is_url(place) else revoke_key(runtime.store, key))
+        if is_url(place):
+            return await cast(Any, runtime).keys.revoke(key)
+        revoked = await revoke_key(runtime.store, key)
+        await _audit_change(runtime, "keys.revoke", key)
+        return revoked
 
     found = ask(place, tenant, end)
     show(json, {"id": found.id, "revoked_at": found.revoked_at}, f"revoked key {found.id}")
@@ -130,6 +139,24 @@ def audit(
         for entry in found
     ]
     print_list(json, found, ("TIME", "PRINCIPAL", "AUTH", "ACTION", "OUTCOME", "RESOURCE"), rows, "no entries")
+
+
+async def _audit_change(runtime: TenantRuntime, action: str, key_id: str) -> None:
+    """Write an entry of the audit: the user of the shell changed a key."""
+    who = None
+    with suppress(KeyError, OSError):  # A container's user may have no name.
+        who = getpass.getuser()
+    entry = AuditEntry(
+        id=new_id(),
+        at=now_ms(),
+        action=action,
+        outcome="done",
+        principal_id=who,
+        auth="shell",
+        resource="key",
+        resource_id=key_id,
+    )
+    await runtime.store.put(Records([entry]))
 
 
 def _scopes(key: ApiKey | KeyView) -> str:
