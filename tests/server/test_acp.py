@@ -300,3 +300,16 @@ async def test_acp_refuses_bad_requests_and_goes_on(tmp_path: Path) -> None:
         with pytest.raises(RequestError, match="the input is empty"):
             await send("session/prompt", {"sessionId": session, "prompt": []})
         assert await agent.prompt(session, "hello") == "end_turn"
+
+
+def test_acp_refuses_files_in_place_of_pipes(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "wakeful.cli", "acp", "acp_sample:runtime"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert b"an editor starts this command" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
@@ -47,6 +48,7 @@ async def serve_stdio(
 
     What the process prints goes to stderr meanwhile. `author` decides on tickets, and runs belong to `principal`.
     """
+    _check_pipes()
     printed = sys.stdout
     sys.stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -56,6 +58,13 @@ async def serve_stdio(
         sys.stdout = printed
     async with runtime:
         await AcpServer(runtime, agents, author, principal, reader, writer).serve()
+
+
+def _check_pipes() -> None:
+    for descriptor, name in enumerate(("stdin", "stdout")):
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
+            raise UsageError(f"{name} is neither a pipe nor a terminal; an editor starts this command, over pipes")
 
 
 class AcpServer:
