@@ -153,6 +153,7 @@ class BedrockModel(VendorModel):
             if response.status_code == 200 and STREAM not in kind:
                 pieces = response.raw.stream(PAGE)
                 body = b"".join(pieces) if "json" in kind else next(pieces, b"")
+                response.raw.close()  # The rest of a page isn't read.
                 raise WholeAnswer(request.url, kind, body)
             return response
 
