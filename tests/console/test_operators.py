@@ -9,7 +9,7 @@ import pytest
 
 from console.browser import Browser
 from console.serving import Served, serve_console
-from wakeful import Agent, MailPolicy, Runtime, ScriptedModel, Turn, Usage, call, tool
+from wakeful import Agent, MailPolicy, Principal, Runtime, ScriptedModel, Turn, Usage, call, tool
 from wakeful.extensions.permissions import Permissions, Policy, Rule
 from wakeful.messaging import DeliveryPolicy
 from wakeful.types import OutboundMessage
@@ -184,7 +184,8 @@ def test_key_is_made_shown_once_and_revoked(browser: Browser, tmp_path: Path) ->
 
 def test_pages_follow_the_scopes_of_the_caller(browser: Browser, tmp_path: Path) -> None:
     with serve_console(lambda: office(tmp_path, Mailbox()), auth=True) as served:
-        served.do(served.runtime.schedules.put("daily", "desk", "Report.", cron="0 9 * * *"))
+        guest = Principal("guest")
+        served.do(served.runtime.schedules.put("daily", "desk", "Report.", cron="0 9 * * *", principal=guest))
         key = served.key("guest", "schedules:read", "agents:read", "usage:read")
         tab = browser.tab("guest").open(served.page("/schedules"))
         tab.fill("API key", key)

@@ -33,7 +33,7 @@ async def search(call: Call, query: SearchMemories) -> Any:
     return await call.runtime.memories.search(query.scope, query.scope_id, query.query, limit=query.limit)
 
 
-@op("memories.erase", "POST", "/v1/memories/erase", scope="memories:write", reply=Erased, repeatable=True)
+@op("memories.erase", "POST", "/v1/memories/erase", scope="memories:write", reply=Erased)
 async def erase(call: Call, body: EraseMemories) -> Any:
     """Delete all notes about a user, an agent or a thread."""
     await _require(call, body.scope, body.scope_id)
@@ -48,7 +48,7 @@ async def get(call: Call, memory: str) -> Any:
     return await _note_of(call, memory)
 
 
-@op("memories.put", "POST", "/v1/memories", scope="memories:write", reply=MemoryNote, repeatable=True)
+@op("memories.put", "POST", "/v1/memories", scope="memories:write", reply=MemoryNote)
 async def put(call: Call, body: PutMemory) -> Any:
     """Write the note under a key, or replace it."""
     await _require(call, body.scope, body.scope_id)

@@ -327,7 +327,7 @@ _DIALECTS = {
     rowid bigint PRIMARY KEY,
     owner text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
-    words text NOT NULL,
+    words text COLLATE "C" NOT NULL,
     vector tsvector GENERATED ALWAYS AS (to_tsvector('simple', words)) STORED
 );
 CREATE INDEX memory_index_owner ON memory_index (owner);
