@@ -252,6 +252,7 @@ async def notes(site: CrashSite) -> None:
     await runtime.close()
 
 
+@pytest.mark.long
 def test_note_is_written_once_over_kills() -> None:
     revisions: set[int] = set()
 

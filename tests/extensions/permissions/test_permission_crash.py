@@ -65,6 +65,7 @@ async def decided_once(site: CrashSite, store: Store) -> None:
     assert sorted(grant.rule for grant in grants) == ["ask effect:once when tainted", 'ask send(to = "bob")']
 
 
+@pytest.mark.long
 def test_decisions_grants_and_taint_survive_every_kill() -> None:
     report = crash_matrix(office, check=decided_once, points=["before", "after"])
     assert report.kills >= 20

@@ -106,5 +106,6 @@ async def done(site: CrashSite, store: Store) -> None:
     assert (run.status, run.steps) == ("done", 3)
 
 
+@pytest.mark.long
 def test_reminders_survive_every_kill() -> None:
     assert crash_matrix(office, check=done, points=["before", "after"]).kills >= 8

@@ -341,5 +341,6 @@ async def loaded_once(site: CrashSite, store: Store) -> None:
     assert [(c.name, c.outcome) for c in await store.calls(run.id)] == [("skill", "ok"), ("skill_file", "ok")]
 
 
+@pytest.mark.long
 def test_skills_survive_every_kill() -> None:
     assert crash_matrix(load_and_read, check=loaded_once, points=["before", "after"]).kills >= 8

@@ -280,6 +280,7 @@ async def found_once(site: CrashSite, store: Store) -> None:
     assert [(c.name, c.outcome) for c in await store.calls(run.id)] == [("tool_search", "ok"), ("refund", "ok")]
 
 
+@pytest.mark.long
 def test_search_survives_every_kill() -> None:
     assert crash_matrix(search_and_call, check=found_once, points=["before", "after"]).kills >= 8
 
