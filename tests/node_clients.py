@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -108,3 +109,5 @@ async def node_client(packages: str, script: str, folder: Path) -> AsyncIterator
         if process.returncode is None:
             process.kill()
         await process.wait()
+        for thread in [each for each in threading.enumerate() if each.name.startswith("asyncio-waitpid")]:
+            await asyncio.to_thread(thread.join)  # It ends just after the process.

@@ -86,6 +86,7 @@ def test_keys_move_and_deny(browser: Browser) -> None:
         tab = browser.tab("ann").open(served.page())
         tab.see("payee p0", ".list")
         tab.press("j", "j", "j", "k", "d")
+        tab.run("await page.locator(':is(input, textarea):focus').waitFor()")
         tab.run("await page.keyboard.type('too much')")
         tab.click("Deny now")
         tab.see("Denied by", "article")

@@ -92,6 +92,7 @@ def test_run_that_streams_shows_its_text_once(browser: Browser) -> None:
     with serve_console(lambda: Runtime([Agent("writer", model=model)]), limits=FAST) as served:
         run = served.do(served.runtime.start("writer", "Write.")).run_id
         tab = browser.tab("ann").open(served.page(f"/runs/{run}?tab=events"))
+        tab.see("run_start", ".pane")
         tab.run("await page.context().setOffline(true); await page.waitForTimeout(50)")
         tab.run("await page.context().setOffline(false)")
         tab.see("run_finish", ".pane", timeout=60)
